@@ -1,0 +1,1 @@
+//! Crashes in software: drive model and servers, write logs, crash states, crash images.

@@ -1,0 +1,1 @@
+//! Framing and ledger transport over any Read + Write.

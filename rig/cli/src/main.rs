@@ -1,0 +1,3 @@
+//! The `plugpull` binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The oracle: pure and deterministic.

@@ -1,0 +1,1 @@
+//! Turns a plan into operations on one stack; the engines' own recovery.
