@@ -1,0 +1,112 @@
+//! The kernel log, from a point in time on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Most lines kept of one look at the kernel log.
+const MAX_LINES: usize = 256;
+/// Most records skipped in one look: the whole ring of a busy machine.
+const MAX_RECORDS: usize = 100_000;
+
+/// Reads `/dev/kmsg` from where it was opened on.
+#[derive(Debug)]
+pub struct KernelLog {
+    file: Option<File>,
+}
+
+impl KernelLog {
+    /// Opens at the end of the log. Without the right to read it (no root,
+    /// `dmesg_restrict`) the log stays empty: [`KernelLog::available`] says so.
+    #[must_use]
+    pub fn open() -> KernelLog {
+        let open = || -> io::Result<File> {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .custom_flags(libc::O_NONBLOCK)
+                .open("/dev/kmsg")?;
+            file.seek(SeekFrom::End(0))?;
+            Ok(file)
+        };
+        KernelLog { file: open().ok() }
+    }
+
+    /// Whether there is anything to read from.
+    #[must_use]
+    pub fn available(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Every line since the last call, without its prefix.
+    pub fn drain(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let Some(file) = &mut self.file else {
+            return lines;
+        };
+        let mut buffer = [0u8; 8192];
+        for _ in 0..MAX_RECORDS {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(length) => {
+                    let text = String::from_utf8_lossy(&buffer[..length]);
+                    // "priority,sequence,time,flags;message\n key=value..."
+                    if let Some((_, message)) = text.split_once(';')
+                        && lines.len() < MAX_LINES
+                    {
+                        lines.push(message.lines().next().unwrap_or_default().to_owned());
+                    }
+                }
+                // EPIPE: records were overwritten before we read them; go on.
+                Err(e) if e.raw_os_error() == Some(libc::EPIPE) => {}
+                Err(_) => break,
+            }
+        }
+        lines
+    }
+}
+
+/// Whether a line speaks of this block device (`loop3`, not `loop31`).
+#[must_use]
+pub fn names_device(line: &str, device: &str) -> bool {
+    line.match_indices(device).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + device.len()..].chars().next();
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(|c| c.is_ascii_digit())
+    })
+}
+
+/// Whether a line names no loop device at all, as JBD2's do.
+#[must_use]
+pub fn names_no_device(line: &str) -> bool {
+    !line.contains("loop")
+}
+
+/// Whether a line is a fault of the kernel's own: an oops, a warning with a
+/// back trace, a file system forced read-only.
+#[must_use]
+pub fn is_fault(line: &str) -> bool {
+    [
+        "BUG:",
+        "Oops",
+        "WARNING: ",
+        "Remounting filesystem read-only",
+        "Kernel panic",
+        "general protection fault",
+    ]
+    .iter()
+    .any(|sign| line.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_not_taken_for_another_with_more_digits() {
+        assert!(names_device("EXT4-fs (loop3): mounted", "loop3"));
+        assert!(!names_device("EXT4-fs (loop31): mounted", "loop3"));
+        assert!(names_no_device(
+            "JBD2: Invalid checksum recovering data block 77 in log"
+        ));
+    }
+}

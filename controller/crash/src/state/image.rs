@@ -1,0 +1,128 @@
+//! Builds crash images in shared memory, at the cost of what differs.
+
+use std::collections::BTreeSet;
+
+use crate::log::reader::Recording;
+use crate::serve::memory::{PAGE_BYTES, PageSet, SharedMemory};
+
+use super::content::read_unit;
+use super::explorer::DurableChange;
+use super::{CrashState, Source, Unit};
+
+/// One worker's image: what the kernel is shown, and what is durable at the
+/// cut it stands at, to go back to.
+#[derive(Debug)]
+pub struct WorkingImage<'a> {
+    recording: &'a Recording,
+    base: &'a SharedMemory,
+    unit_bytes: u64,
+    shown: SharedMemory,
+    durable: SharedMemory,
+    written: PageSet,
+    applied: usize,
+    touched: BTreeSet<u64>,
+}
+
+impl<'a> WorkingImage<'a> {
+    /// A copy of the image at `base`.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub fn new(
+        recording: &'a Recording,
+        base: &'a SharedMemory,
+        unit_bytes: u64,
+    ) -> std::io::Result<WorkingImage<'a>> {
+        let size = base.len_bytes();
+        let shown = SharedMemory::new("plugpull-image", size)?;
+        let durable = SharedMemory::new("plugpull-durable", size)?;
+        copy_sparse(base, &shown)?;
+        copy_sparse(base, &durable)?;
+        Ok(WorkingImage {
+            recording,
+            base,
+            unit_bytes,
+            shown,
+            durable,
+            written: PageSet::new("plugpull-written", size)?,
+            applied: 0,
+            touched: BTreeSet::new(),
+        })
+    }
+
+    /// What is shown to the kernel.
+    #[must_use]
+    pub fn shown(&self) -> &SharedMemory {
+        &self.shown
+    }
+
+    /// The pages the kernel wrote.
+    #[must_use]
+    pub fn written(&self) -> &PageSet {
+        &self.written
+    }
+
+    /// Shows `state` of a cut at which `changes` is what became durable since
+    /// `base`. Cuts have to come in ascending order: changes already applied
+    /// are not looked at again.
+    pub fn show(&mut self, changes: &[DurableChange], state: &CrashState) {
+        self.restore();
+        for change in changes.iter().skip(self.applied) {
+            self.put(change.unit, change.source, true);
+        }
+        self.applied = self.applied.max(changes.len());
+        for (unit, source) in &state.overrides {
+            self.put(*unit, *source, false);
+        }
+    }
+
+    fn put(&mut self, unit: Unit, source: Source, durable: bool) {
+        let mut bytes = Vec::new();
+        read_unit(
+            self.recording,
+            self.base,
+            self.unit_bytes,
+            unit,
+            source,
+            &mut bytes,
+        );
+        let offset = unit * self.unit_bytes;
+        // In range: the reader checked every command against the device.
+        let _ = self.shown.write(offset, &bytes);
+        if durable {
+            let _ = self.durable.write(offset, &bytes);
+        } else {
+            self.touched.insert(offset / PAGE_BYTES);
+        }
+    }
+
+    /// Puts back every page that the last state or the kernel changed.
+    fn restore(&mut self) {
+        let mut pages = std::mem::take(&mut self.touched);
+        self.written.drain(|page| {
+            pages.insert(page);
+        });
+        let mut bytes = [0u8; PAGE_BYTES as usize];
+        for page in pages {
+            let offset = page * PAGE_BYTES;
+            let length =
+                usize::try_from((self.shown.len_bytes() - offset).min(PAGE_BYTES)).unwrap_or(0);
+            let _ = self.durable.read(offset, &mut bytes[..length]);
+            let _ = self.shown.write(offset, &bytes[..length]);
+        }
+    }
+}
+
+fn copy_sparse(from: &SharedMemory, to: &SharedMemory) -> std::io::Result<()> {
+    const CHUNK: usize = 64 << 10;
+    let mut bytes = vec![0u8; CHUNK];
+    for (start, end) in from.data_ranges()? {
+        let mut at = start;
+        while at < end {
+            let length = usize::try_from((end - at).min(CHUNK as u64)).unwrap_or(CHUNK);
+            let _ = from.read(at, &mut bytes[..length]) && to.write(at, &bytes[..length]);
+            at += length as u64;
+        }
+    }
+    Ok(())
+}
