@@ -92,6 +92,7 @@ impl Report {
                     self.announce(name.clone());
                 }
             }
+            Event::Environment { .. } | Event::Planned { .. } => {}
             Event::RunResumed => {
                 self.resumed = self.resumed.saturating_add(1);
                 self.finished = false;

@@ -41,7 +41,7 @@ pub enum LedgerLine {
         operation: OperationId,
         /// The drive's position.
         at: Position,
-        /// Nanoseconds of the monotonic clock since the trial began.
+        /// Nanoseconds of the monotonic clock of the machine that wrote the line.
         time_ns: u64,
     },
     /// Read from the drive right after the acknowledging call returned: late is safe.
@@ -50,7 +50,7 @@ pub enum LedgerLine {
         operation: OperationId,
         /// The drive's position.
         at: Position,
-        /// Nanoseconds of the monotonic clock since the trial began.
+        /// Nanoseconds of the monotonic clock of the machine that wrote the line.
         time_ns: u64,
         /// From before the write to after the acknowledgement.
         latency_ns: u64,
@@ -61,7 +61,7 @@ pub enum LedgerLine {
         operation: OperationId,
         /// The drive's position.
         at: Position,
-        /// Nanoseconds of the monotonic clock since the trial began.
+        /// Nanoseconds of the monotonic clock of the machine that wrote the line.
         time_ns: u64,
         /// The error number.
         errno: i32,
@@ -91,7 +91,7 @@ pub struct OperationState {
 pub struct Acknowledgement {
     /// Where the drive stood.
     pub at: Position,
-    /// Nanoseconds since the trial began.
+    /// Nanoseconds of the same clock.
     pub time_ns: u64,
     /// Line of the ledger, from 1.
     pub line: u64,
@@ -102,6 +102,7 @@ pub struct Acknowledgement {
 pub struct Ledger {
     operations: BTreeMap<OperationId, OperationState>,
     complete_to: Option<Position>,
+    first_acknowledgement: Option<Position>,
     lines: u64,
 }
 
@@ -125,6 +126,9 @@ impl Ledger {
         self.lines += 1;
         let line = self.lines;
         let void = |reason: String| Err(LedgerError { line, reason });
+        if self.complete_to.is_some() {
+            return void("a line after the one that says the ledger is complete".to_owned());
+        }
         match entry {
             LedgerLine::Header { schema } => {
                 if line != 1 || schema != LEDGER_SCHEMA {
@@ -163,7 +167,11 @@ impl Ledger {
                 Some(state) if at < state.issued_at => {
                     return void(format!("{operation:?} is acknowledged before it is issued"));
                 }
-                Some(state) => state.acknowledged = Some(Acknowledgement { at, time_ns, line }),
+                Some(state) => {
+                    state.acknowledged = Some(Acknowledgement { at, time_ns, line });
+                    let first = self.first_acknowledgement.get_or_insert(at);
+                    *first = (*first).min(at);
+                }
                 None => {
                     return void(format!(
                         "{operation:?} is acknowledged and was never issued"
@@ -221,6 +229,12 @@ impl Ledger {
             .values()
             .filter_map(|state| state.acknowledged.map(|a| a.at))
             .max()
+    }
+
+    /// Whether any operation was acknowledged at or before `cut`.
+    #[must_use]
+    pub fn marks_before(&self, cut: Position) -> bool {
+        self.first_acknowledgement.is_some_and(|first| first <= cut)
     }
 
     /// Every acknowledgement, by position: the marks of the write log.

@@ -132,16 +132,19 @@ pub struct PlannedWorkload {
 }
 
 impl PlannedWorkload {
-    /// The `sequence`-th write of `writer`, or `None` past its end.
+    /// The `sequence`-th write of `writer`, or `None` past its end (or, for a
+    /// plan that was edited by hand, past the end of all addresses).
     #[must_use]
     pub fn write(&self, writer: &PlannedWriter, sequence: u32) -> Option<PlannedWrite> {
-        (sequence < writer.records).then(|| PlannedWrite {
+        if sequence >= writer.records {
+            return None;
+        }
+        let into = u64::from(sequence).checked_mul(u64::from(self.record_bytes))?;
+        Some(PlannedWrite {
             stream: writer.stream,
             sequence: Sequence(u64::from(sequence)),
             version: 1,
-            address: ByteOffset(
-                writer.first_address.0 + u64::from(sequence) * u64::from(self.record_bytes),
-            ),
+            address: ByteOffset(writer.first_address.0.checked_add(into)?),
             length_bytes: self.record_bytes,
         })
     }

@@ -33,11 +33,8 @@ impl<'a> RecordedDevice<'a> {
         let arrived = Instant::now();
         let ticket = self.recorder.submit(kind, offset, length_bytes);
         let due = arrived + Duration::from_micros(u64::from(service_us));
-        while service_us > 0 {
-            let left = due.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
+        let left = due.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
             std::thread::sleep(left);
         }
         self.recorder

@@ -205,3 +205,67 @@ impl AsFd for LoopDevice {
 fn node(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/loop{number}"))
 }
+
+/// Most loop devices looked at when searching for one by name.
+const MAX_DEVICES: u32 = 4096;
+
+/// The attached loop devices whose `LOOP_GET_STATUS64` name is `name`.
+#[must_use]
+pub fn named(name: &str) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir("/sys/block") else {
+        return Vec::new();
+    };
+    let mut numbers: Vec<u32> = entries
+        .flatten()
+        .filter(|entry| entry.path().join("loop").exists())
+        .filter_map(|entry| {
+            entry
+                .file_name()
+                .to_str()?
+                .strip_prefix("loop")?
+                .parse()
+                .ok()
+        })
+        .filter(|number| *number < MAX_DEVICES)
+        .collect();
+    numbers.sort_unstable();
+    numbers
+        .into_iter()
+        .map(node)
+        .filter(|path| name_of(path).is_ok_and(|found| found == name))
+        .collect()
+}
+
+fn name_of(path: &std::path::Path) -> io::Result<String> {
+    const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
+    let device = File::open(path)?;
+    let mut info = std::mem::MaybeUninit::<LoopInfo64>::zeroed();
+    // SAFETY: the kernel fills a `struct loop_info64`, which `info` has room for.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, info.as_mut_ptr()) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed at first and then filled; every field is an integer.
+    let info = unsafe { info.assume_init() };
+    let length = info
+        .file_name
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(info.file_name.len());
+    Ok(String::from_utf8_lossy(&info.file_name[..length]).into_owned())
+}
+
+/// Detaches a loop device by its path.
+///
+/// # Errors
+/// The kernel's error.
+pub fn clear(path: &std::path::Path) -> io::Result<()> {
+    let device = File::open(path)?;
+    // SAFETY: LOOP_CLR_FD takes no argument.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD) };
+    if rc < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

@@ -163,6 +163,11 @@ impl DriveProcess {
         self.child.id()
     }
 
+    /// Whether it is gone.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// The mount that holds the one file.
     #[must_use]
     pub fn mount(&self) -> Option<&DetachedMount> {

@@ -21,6 +21,7 @@ pub struct WorkingImage<'a> {
     written: PageSet,
     applied: usize,
     touched: BTreeSet<u64>,
+    restores: bool,
 }
 
 impl<'a> WorkingImage<'a> {
@@ -47,7 +48,14 @@ impl<'a> WorkingImage<'a> {
             written: PageSet::new("plugpull-written", size)?,
             applied: 0,
             touched: BTreeSet::new(),
+            restores: true,
         })
+    }
+
+    /// For the self-test only: from now on pages are not put back, as a broken
+    /// rig would leave them.
+    pub fn break_restore(&mut self) {
+        self.restores = false;
     }
 
     /// What is shown to the kernel.
@@ -66,7 +74,9 @@ impl<'a> WorkingImage<'a> {
     /// `base`. Cuts have to come in ascending order: changes already applied
     /// are not looked at again.
     pub fn show(&mut self, changes: &[DurableChange], state: &CrashState) {
-        self.restore();
+        if self.restores {
+            self.restore();
+        }
         for change in changes.iter().skip(self.applied) {
             self.put(change.unit, change.source, true);
         }

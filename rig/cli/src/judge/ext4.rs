@@ -1,0 +1,290 @@
+//! ext4 stacks: the kernel's own mount on a freshly attached device.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use plugpull_crash::kernel::kmsg::{KernelLog, is_fault};
+use plugpull_crash::kernel::loopdev::LoopDevice;
+use plugpull_crash::kernel::mount::DetachedMount;
+use plugpull_crash::log::reader::Recording;
+use plugpull_crash::serve::memory::SharedMemory;
+use plugpull_crash::serve::process::DriveProcess;
+use plugpull_crash::state::CrashState;
+use plugpull_crash::state::explorer::DurableChange;
+use plugpull_crash::state::image::WorkingImage;
+use plugpull_generator::{read_files, recover, use_files};
+use plugpull_model::observation::{Observation, RecoveryOutcome, UseAfterRecovery};
+use plugpull_model::plan::PlannedCell;
+use plugpull_record::RunId;
+
+use crate::context::Context;
+use crate::stack::attach::{configure, open_drive};
+use crate::stack::ext4;
+use crate::trial::end;
+
+use super::Observer;
+
+/// An image whose server died is judged again by a new one, this many times.
+const MAX_TRIES: u32 = 3;
+
+/// When a recovery began, and the server whose end frees it.
+#[derive(Debug, Default)]
+pub struct Watch {
+    current: Mutex<Option<(Instant, u32)>>,
+    hung: AtomicBool,
+}
+
+impl Watch {
+    fn begin(&self, server: u32) {
+        self.hung.store(false, Ordering::Relaxed);
+        *self
+            .current
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some((Instant::now(), server));
+    }
+
+    fn ended(&self) -> bool {
+        *self
+            .current
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        self.hung.swap(false, Ordering::Relaxed)
+    }
+
+    /// Frees a recovery that takes too long by ending its image server.
+    pub fn check(&self, most: Duration) {
+        let mut current = self
+            .current
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((_, server)) = current.take_if(|(began, _)| began.elapsed() > most) {
+            self.hung.store(true, Ordering::Relaxed);
+            end(server);
+        }
+    }
+}
+
+struct Server {
+    process: DriveProcess,
+    drive: File,
+}
+
+/// Mounts images.
+pub struct Ext4Observer<'a> {
+    context: &'a Context,
+    cell: &'a PlannedCell,
+    run: RunId,
+    image: WorkingImage<'a>,
+    log: KernelLog,
+    watch: &'a Watch,
+    server: Option<Server>,
+    loop_number: Option<u32>,
+}
+
+impl<'a> Ext4Observer<'a> {
+    /// For one cell's recording. The server is started with the first image.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub fn new(
+        context: &'a Context,
+        cell: &'a PlannedCell,
+        run: RunId,
+        recording: &'a Recording,
+        base: &'a SharedMemory,
+        unit_bytes: u64,
+        watch: &'a Watch,
+    ) -> std::io::Result<Ext4Observer<'a>> {
+        Ok(Ext4Observer {
+            context,
+            cell,
+            run,
+            image: WorkingImage::new(recording, base, unit_bytes)?,
+            log: KernelLog::open(),
+            watch,
+            server: None,
+            loop_number: None,
+        })
+    }
+
+    fn server(&mut self) -> Result<&Server, String> {
+        if self.server.is_none() {
+            let process = DriveProcess::images(
+                &self.context.program,
+                self.image.shown(),
+                self.image.written(),
+            )
+            .map_err(|e| e.to_string())?;
+            let mount = process.mount().ok_or("the image server sent no mount")?;
+            let (drive, minor) =
+                open_drive(mount).map_err(|e| format!("cannot open the image: {e}"))?;
+            self.context.registry.drive(process.pid(), Some(minor));
+            self.server = Some(Server { process, drive });
+        }
+        self.server
+            .as_ref()
+            .ok_or_else(|| "no image server".to_owned())
+    }
+
+    /// A fresh attach: the device's caches are cold. The same number is taken
+    /// again where it is still free, which spares a search.
+    fn attach(&mut self) -> Result<LoopDevice, String> {
+        let number = self.loop_number;
+        let settings = &self.cell.drive;
+        let server = self.server()?;
+        let name = format!("{}{}", crate::registry::LOOP_NAME, std::process::id());
+        let again = number.and_then(|number| {
+            LoopDevice::attach_number(
+                number,
+                server.drive.as_fd(),
+                settings.logical_block_bytes,
+                &name,
+            )
+            .ok()
+        });
+        let device = match again {
+            Some(device) => device,
+            None => LoopDevice::attach(server.drive.as_fd(), settings.logical_block_bytes, &name)
+                .map_err(|e| format!("cannot attach a crash image: {e}"))?,
+        };
+        configure(&device, settings).map_err(|e| e.to_string())?;
+        self.loop_number = Some(device.number());
+        Ok(device)
+    }
+
+    fn look(&mut self, deep: bool) -> Result<Observation, String> {
+        let device = self.attach()?;
+        self.log.drain();
+        let (recovery, mut messages, mounted) = ext4::recover(&self.cell.stack, &device.path());
+        let mut objects = Vec::new();
+        let mut used = None;
+        if let Some(mounted) = mounted {
+            objects = read_files(mounted.as_fd(), &self.cell.workload);
+            if deep {
+                used = Some(self.use_once_more(&device, mounted)?);
+            } else {
+                drop(mounted);
+            }
+        }
+        let failed = recovery != RecoveryOutcome::Recovered;
+        let lines = ext4::kernel_lines(&mut self.log, &device.name(), failed);
+        device
+            .detach()
+            .map_err(|e| format!("cannot detach a crash image: {e}"))?;
+        let kernel_faults = lines
+            .iter()
+            .filter(|line| is_fault(line))
+            .cloned()
+            .collect();
+        for line in lines {
+            if failed && !messages.contains(&line) {
+                messages.push(line);
+            }
+        }
+        let recovered = recover(self.run, &self.cell.workload, &objects);
+        Ok(Observation {
+            recovery,
+            messages,
+            kernel_faults,
+            objects,
+            recovered,
+            used,
+        })
+    }
+
+    /// Fill, create, delete, remount, verify, unmount, check.
+    fn use_once_more(
+        &self,
+        device: &LoopDevice,
+        mounted: DetachedMount,
+    ) -> Result<UseAfterRecovery, String> {
+        ext4::release_reserve(&device.name());
+        let failed = use_files(mounted.as_fd(), self.cell.stack.device_bytes)
+            .err()
+            .map(|e| e.to_string());
+        drop(mounted);
+        let (objects, failed) = match ext4::mount(&self.cell.stack, &device.path()) {
+            Ok((again, _)) => (read_files(again.as_fd(), &self.cell.workload), failed),
+            Err(failure) => (
+                Vec::new(),
+                Some(format!(
+                    "{} after use failed with errno {}: {}",
+                    failure.call,
+                    failure.errno,
+                    failure.messages.join("; ")
+                )),
+            ),
+        };
+        let checker = ext4::check(&device.path()).map_err(|e| e.to_string())?;
+        Ok(UseAfterRecovery {
+            objects,
+            checker: Some(checker),
+            failed,
+        })
+    }
+}
+
+impl Observer for Ext4Observer<'_> {
+    fn observe(
+        &mut self,
+        changes: &[DurableChange],
+        state: &CrashState,
+        deep: bool,
+    ) -> Result<Observation, String> {
+        let mut last = String::new();
+        for _ in 0..MAX_TRIES {
+            self.image.show(changes, state);
+            let server = match self.server() {
+                Ok(server) => server.process.pid(),
+                Err(e) => {
+                    last = e;
+                    continue;
+                }
+            };
+            self.watch.begin(server);
+            let looked = self.look(deep);
+            let hung = self.watch.ended();
+            let dead = self.server.as_mut().is_none_or(|server| !answers(server));
+            if dead {
+                // Whatever was seen, was seen on a drive that had died.
+                self.server = None;
+                if hung {
+                    return Ok(hung_observation());
+                }
+                last = "the image server was killed".to_owned();
+                continue;
+            }
+            match looked {
+                Ok(observation) => return Ok(observation),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Whether the server still serves. A server that was killed may not be a
+/// zombie yet, but its connection is: EIO seen by the kernel comes from there.
+fn answers(server: &mut Server) -> bool {
+    let mut block = AlignedBlock([0; 4096]);
+    server.drive.read_exact_at(&mut block.0, 0).is_ok() && !server.process.has_ended()
+}
+
+/// Direct I/O wants its buffer aligned to the logical block.
+#[repr(align(4096))]
+struct AlignedBlock([u8; 4096]);
+
+fn hung_observation() -> Observation {
+    Observation {
+        recovery: RecoveryOutcome::Hung,
+        messages: Vec::new(),
+        kernel_faults: Vec::new(),
+        objects: Vec::new(),
+        recovered: plugpull_model::seams::Recovered::default(),
+        used: None,
+    }
+}

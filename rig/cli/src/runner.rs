@@ -1,0 +1,371 @@
+//! Runs a plan, cell by cell, and tells what happens as events.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use plugpull_model::event::{CellName, EVENTS_SCHEMA, Event};
+use plugpull_model::plan::{Plan, PlannedCell};
+use plugpull_model::stack::Filesystem;
+use plugpull_model::units::Trial as TrialNumber;
+use plugpull_model::verdict::{Finding, InconclusiveReason, Verdict};
+use plugpull_reports::Report;
+use plugpull_verify::check_ledger;
+
+use crate::capability::{Capability, Probe, probe};
+use crate::context::Context;
+use crate::environment;
+use crate::error::RunError;
+use crate::judge::Sabotage;
+use crate::judge::explore::{Found, Judged, Progress, Question, explore};
+use crate::run_dir::{RunDir, write_file};
+use crate::trial::{Recorded, Trial, TrialFiles, is_finished, load, record};
+
+/// What a run shows while it goes on.
+pub trait Show {
+    /// A cell begins to record.
+    fn recording(&mut self, cell: &str, index: usize, cells: usize);
+    /// A cell is being judged.
+    fn judging(&mut self, cell: &str, progress: Progress);
+    /// A cell ended.
+    fn ended(&mut self, cell: &str, verdict: &Verdict);
+}
+
+/// Shows nothing.
+#[derive(Debug, Default)]
+pub struct Silent;
+
+impl Show for Silent {
+    fn recording(&mut self, _cell: &str, _index: usize, _cells: usize) {}
+    fn judging(&mut self, _cell: &str, _progress: Progress) {}
+    fn ended(&mut self, _cell: &str, _verdict: &Verdict) {}
+}
+
+/// Fails when the machine lacks something that a cell of the plan needs.
+///
+/// # Errors
+/// Names the first cell, the capability and the remedy.
+pub fn check_capabilities(plan: &Plan) -> Result<(), RunError> {
+    const EXT4: [Capability; 4] = [
+        Capability::Root,
+        Capability::Fuse,
+        Capability::Loop,
+        Capability::Ext4,
+    ];
+    let Some(cell) = plan
+        .cells
+        .iter()
+        .find(|cell| cell.stack.filesystem == Filesystem::Ext4)
+    else {
+        return Ok(());
+    };
+    for capability in EXT4 {
+        if let Probe::Missing { reason, remedy } = probe(capability) {
+            return Err(RunError::Missing {
+                cell: cell.id.clone(),
+                capability: capability.name(),
+                reason: reason.to_string(),
+                remedy: format!("{remedy}; or run only the raw stacks: --cell 'raw-*'"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What an interrupted run had of a cell.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    /// Its last trial; 0 = it never began.
+    trial: TrialNumber,
+    /// Whether that one ended.
+    ended: bool,
+    /// Findings so far, over all trials.
+    findings: u64,
+}
+
+/// A run in progress: its directory, its events so far, their fold.
+struct Run<'a> {
+    context: &'a Context,
+    plan: &'a Plan,
+    directory: RunDir,
+    report: Report,
+    sabotage: Sabotage,
+}
+
+/// Starts a run of `plan` in the directory `out`.
+///
+/// # Errors
+/// When the rig cannot do its job. Findings are no errors: they are in the report.
+pub fn start(
+    context: &Context,
+    plan: &Plan,
+    out: &Path,
+    sabotage: Sabotage,
+    show: &mut dyn Show,
+) -> Result<Report, RunError> {
+    check_capabilities(plan)?;
+    let directory = RunDir::create(out, plan)?;
+    let mut run = Run {
+        context,
+        plan,
+        directory,
+        report: Report::new(),
+        sabotage,
+    };
+    let cells = plan
+        .cells
+        .iter()
+        .map(|cell| CellName {
+            id: cell.id.clone(),
+            stack: cell.stack_name.clone(),
+            drive: cell.drive_name.clone(),
+            cutter: "simulated".to_owned(),
+            role: cell.role,
+        })
+        .collect();
+    run.tell(Event::RunStarted {
+        schema: EVENTS_SCHEMA,
+        scenario: plan.scenario.clone(),
+        seed: plan.seed,
+        run: plan.run_id().to_string(),
+        cells,
+    })?;
+    let facts = environment::facts();
+    crate::run_dir::write_json(&run.directory.path().join("environment.json"), &facts)?;
+    run.tell(Event::Environment { facts })?;
+    run.cells(&BTreeMap::new(), show)
+}
+
+/// Goes on with the run in the directory `out`.
+///
+/// # Errors
+/// When the directory is not one, or the rig cannot do its job.
+pub fn resume(context: &Context, out: &Path, show: &mut dyn Show) -> Result<Report, RunError> {
+    let (directory, plan, events) = RunDir::resume(out)?;
+    if !matches!(events.first(), Some(Event::RunStarted { .. })) {
+        return Err(RunError::RunDirectory {
+            path: out.join("events.jsonl"),
+            reason: "it does not begin with the start of a run".to_owned(),
+            remedy: "it was killed before it did anything: run again with another --out",
+        });
+    }
+    check_capabilities(&plan)?;
+    let mut run = Run {
+        context,
+        plan: &plan,
+        directory,
+        report: Report::from_events(&events),
+        sabotage: Sabotage::None,
+    };
+    let mut trials: BTreeMap<String, Before> = BTreeMap::new();
+    for event in &events {
+        match event {
+            Event::CellStarted { cell, trial } => {
+                let before = trials.entry(cell.clone()).or_default();
+                (before.trial, before.ended) = (*trial, false);
+            }
+            Event::CellFinished { cell, trial, .. } => {
+                let before = trials.entry(cell.clone()).or_default();
+                (before.trial, before.ended) = (*trial, true);
+            }
+            Event::Found { finding } => {
+                trials.entry(finding.cell.clone()).or_default().findings += 1;
+            }
+            _ => {}
+        }
+    }
+    run.tell(Event::RunResumed)?;
+    run.cells(&trials, show)
+}
+
+impl Run<'_> {
+    fn tell(&mut self, event: Event) -> Result<(), RunError> {
+        self.directory.append(&event)?;
+        self.report.fold(&event);
+        Ok(())
+    }
+
+    fn cells(
+        mut self,
+        trials: &BTreeMap<String, Before>,
+        show: &mut dyn Show,
+    ) -> Result<Report, RunError> {
+        let plan = self.plan;
+        let mut outcome = Ok(());
+        for (index, cell) in plan.cells.iter().enumerate() {
+            let before = trials.get(&cell.id).copied().unwrap_or_default();
+            if before.ended {
+                continue;
+            }
+            show.recording(&cell.id, index, plan.cells.len());
+            outcome = self.cell(cell, before, show);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        let finished = outcome.is_ok();
+        if finished {
+            let verdict = self.report.verdict();
+            self.tell(Event::RunFinished { verdict })?;
+        }
+        // What was found before an interruption or a failure is kept and shown.
+        self.directory.sync()?;
+        let path = self.directory.path();
+        write_file(&path.join("report.json"), self.report.to_json().as_bytes())?;
+        write_file(&path.join("report.html"), self.report.to_html().as_bytes())?;
+        self.directory.write_manifest()?;
+        match outcome {
+            Ok(()) | Err(RunError::Interrupted) => Ok(self.report),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One cell, from recording to verdict. An interrupted trial goes on from
+    /// its recording where it has a whole one; else a new one follows it.
+    fn cell(
+        &mut self,
+        cell: &PlannedCell,
+        before: Before,
+        show: &mut dyn Show,
+    ) -> Result<(), RunError> {
+        self.context.go_on()?;
+        let interrupted = self.directory.trial(&cell.id, before.trial);
+        let (trial, files, recorded) = if before.trial.0 > 0 && is_finished(&interrupted.folder) {
+            let loaded = load(&interrupted)?;
+            (
+                before.trial,
+                interrupted,
+                Ok(Recorded::Trial(Box::new(loaded))),
+            )
+        } else {
+            let trial = TrialNumber(before.trial.0 + 1);
+            let files = self.directory.trial(&cell.id, trial);
+            self.tell(Event::Planned {
+                cell: Box::new(cell.clone()),
+            })?;
+            self.tell(Event::CellStarted {
+                cell: cell.id.clone(),
+                trial,
+            })?;
+            let recorded = self.record(cell, &files)?;
+            (trial, files, recorded)
+        };
+        let judged = match recorded {
+            Err(why) => nothing_judged(Verdict::Inconclusive(InconclusiveReason::TrialFailed(why))),
+            Ok(Recorded::Refused(words)) => nothing_judged(Verdict::Refused(words)),
+            Ok(Recorded::Trial(recorded)) => {
+                let summary = recorded.summary.clone();
+                self.tell(Event::Recorded {
+                    cell: cell.id.clone(),
+                    trial,
+                    summary,
+                })?;
+                match check_ledger(cell, &recorded.ledger) {
+                    Ok(()) => {
+                        self.judge(cell, (trial, before.findings), &recorded, &files, show)?
+                    }
+                    Err(misfit) => nothing_judged(Verdict::Inconclusive(
+                        InconclusiveReason::LedgerVoid(misfit.to_string()),
+                    )),
+                }
+            }
+        };
+        show.ended(&cell.id, &judged.verdict);
+        self.tell(Event::CellFinished {
+            cell: cell.id.clone(),
+            trial,
+            verdict: judged.verdict,
+            coverage: judged.coverage,
+            findings: judged.findings,
+            contractual: judged.contractual,
+            lost_on_a_mounted_image: judged.lost_on_a_mounted_image,
+        })
+    }
+
+    /// A trial that cannot be recorded makes its cell inconclusive and the run
+    /// goes on; a run directory that cannot be written ends the run.
+    fn record(
+        &self,
+        cell: &PlannedCell,
+        files: &TrialFiles,
+    ) -> Result<Result<Recorded, String>, RunError> {
+        match record(self.context, cell, self.plan.run_id(), files) {
+            Ok(recorded) => Ok(Ok(recorded)),
+            Err(_) if self.context.stopped() => Err(RunError::Interrupted),
+            Err(error @ RunError::File { .. }) => Err(error),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    fn judge(
+        &mut self,
+        cell: &PlannedCell,
+        (trial, mut number): (TrialNumber, u64),
+        recorded: &Trial,
+        files: &TrialFiles,
+        show: &mut dyn Show,
+    ) -> Result<Judged, RunError> {
+        let question = Question {
+            plan: self.plan,
+            cell,
+            run: self.plan.run_id(),
+            trial: recorded,
+            sabotage: self.sabotage,
+            only: None,
+        };
+        let context = self.context;
+        let out = self.directory.path().to_owned();
+        let mut findings: Vec<Finding> = Vec::new();
+        let mut last_failure = None;
+        let judged = explore(
+            context,
+            &question,
+            &mut |found: Found| {
+                number += 1;
+                let finding = whole(cell, trial, number, found, &out);
+                findings.push(finding.clone());
+                let event = Event::Found {
+                    finding: Box::new(finding),
+                };
+                if let Err(error) = self.tell(event) {
+                    last_failure.get_or_insert(error);
+                }
+                Ok(())
+            },
+            &mut |progress| show.judging(&cell.id, progress),
+        );
+        if let Some(error) = last_failure {
+            return Err(error);
+        }
+        let judged = judged?;
+        crate::run_dir::write_json(&files.folder.join("findings.json"), &findings)?;
+        Ok(judged)
+    }
+}
+
+fn whole(cell: &PlannedCell, trial: TrialNumber, number: u64, found: Found, out: &Path) -> Finding {
+    let id = format!("{}#{number}", cell.id);
+    Finding {
+        reproduce: format!("plugpull replay {} '{id}'", out.display()),
+        id,
+        cell: cell.id.clone(),
+        trial,
+        cut: found.cut,
+        image: found.image.to_string(),
+        state: found.state,
+        breach: found.breach,
+        cause: found.cause,
+    }
+}
+
+fn nothing_judged(verdict: Verdict) -> Judged {
+    Judged {
+        verdict,
+        coverage: plugpull_model::coverage::Coverage {
+            possible: "0".to_owned(),
+            ..Default::default()
+        },
+        findings: BTreeMap::new(),
+        contractual: BTreeMap::new(),
+        lost_on_a_mounted_image: false,
+    }
+}

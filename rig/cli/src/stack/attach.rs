@@ -1,0 +1,92 @@
+//! A drive process's file under a loop device.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+use plugpull_crash::kernel::loopdev::LoopDevice;
+use plugpull_crash::kernel::mount::DetachedMount;
+use plugpull_crash::serve::fuse::FILE_NAME;
+use plugpull_model::drive::{DriveSettings, WriteCacheReported};
+
+use crate::error::{RunError, kernel_error};
+use crate::registry::LOOP_NAME;
+
+/// No larger than what FUSE sends in one request, so that one block command
+/// stays one command of the drive.
+const MAX_SECTORS_KB: &str = "512";
+
+/// Queue attributes that a report shows.
+const QUEUE_ATTRIBUTES: [&str; 8] = [
+    "write_cache",
+    "fua",
+    "scheduler",
+    "nr_requests",
+    "max_sectors_kb",
+    "logical_block_size",
+    "nomerges",
+    "read_ahead_kb",
+];
+
+/// Opens the one file of a drive's FUSE mount, for direct I/O. Returns it with
+/// the minor number of the FUSE connection.
+///
+/// # Errors
+/// The kernel's error.
+pub fn open_drive(mount: &DetachedMount) -> io::Result<(File, u32)> {
+    let flags = OFlag::O_RDWR | OFlag::O_DIRECT | OFlag::O_CLOEXEC;
+    let fd = openat(mount.as_fd(), FILE_NAME, flags, Mode::empty())?;
+    let file = File::from(fd);
+    let minor = libc::minor(file.metadata()?.dev());
+    Ok((file, minor))
+}
+
+/// Attaches a drive to a loop device and tells the host of its cache.
+///
+/// # Errors
+/// Names the call and the device.
+pub fn attach(drive: BorrowedFd<'_>, settings: &DriveSettings) -> Result<LoopDevice, RunError> {
+    let name = format!("{LOOP_NAME}{}", std::process::id());
+    let device = LoopDevice::attach(drive, settings.logical_block_bytes, &name)
+        .map_err(kernel_error("cannot attach the drive to a loop device"))?;
+    configure(&device, settings)?;
+    Ok(device)
+}
+
+/// Sets the queue of an attached device as the drive's settings want it.
+///
+/// # Errors
+/// Names the attribute and the device.
+pub fn configure(device: &LoopDevice, settings: &DriveSettings) -> Result<(), RunError> {
+    let set = |attribute: &str, value: &str| {
+        device
+            .set_queue(attribute, value)
+            .map_err(kernel_error(format!(
+                "cannot set {attribute} of {}",
+                device.path().display()
+            )))
+    };
+    set("max_sectors_kb", MAX_SECTORS_KB)?;
+    if settings.write_cache_reported == WriteCacheReported::Through {
+        set("write_cache", "write through")?;
+    }
+    Ok(())
+}
+
+/// The queue settings of an attached device.
+#[must_use]
+pub fn queue_settings(device: &LoopDevice) -> BTreeMap<String, String> {
+    QUEUE_ATTRIBUTES
+        .iter()
+        .filter_map(|name| {
+            device
+                .queue(name)
+                .ok()
+                .map(|value| ((*name).to_owned(), value))
+        })
+        .collect()
+}

@@ -1,0 +1,4 @@
+//! Stacks: how one is built, mounted, recovered and taken down.
+
+pub mod attach;
+pub mod ext4;
