@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
+use plugpull_crash::kernel::fork::spawn;
+
 use crate::stack::ext4::find_tool;
 
 /// Facts by name: our version, the kernel, the processors, the tools.
@@ -52,11 +54,13 @@ fn first_line(path: &str) -> Option<String> {
 }
 
 fn version(name: &str, argument: &str) -> Option<String> {
-    let output = Command::new(find_tool(name)?)
+    let mut command = Command::new(find_tool(name)?);
+    command
         .arg(argument)
         .stdin(Stdio::null())
-        .output()
-        .ok()?;
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let output = spawn(&mut command).ok()?.wait_with_output().ok()?;
     // mke2fs and e2fsck print their version to standard error.
     let text = if output.stderr.is_empty() {
         output.stdout

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// Most bytes of a registry file that are read back; a run writes a few kB.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Name that every loop device of ours carries, followed by the owner's pid.
-pub const LOOP_NAME: &str = "plugpull-";
+pub const LOOP_NAME: &str = plugpull_crash::kernel::loopdev::OUR_NAMES;
 
 /// A process that cannot be mistaken for a later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use plugpull_crash::drive::device::RecordedDevice;
 use plugpull_crash::drive::recorder::{PositionReader, Recorder, RecorderStatus};
+use plugpull_crash::kernel::fork::let_go;
 use plugpull_crash::kernel::kmsg::KernelLog;
 use plugpull_crash::log::reader::Recording;
 use plugpull_crash::log::writer::merge_marks;
@@ -348,8 +349,10 @@ fn record_ext4(
     })?;
     // Takes the stack down while the drive still works: what follows the last
     // acknowledgement is in the log and is not cut.
-    drop(mounted);
-    drop(device);
+    let_go(|| drop(mounted));
+    device
+        .detach()
+        .map_err(kernel_error("cannot detach the recorded drive"))?;
     drop(drive);
     context.go_on()?;
     let status = process.finish()?;

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
@@ -15,6 +15,12 @@ const LO_FLAGS_DIRECT_IO: u32 = 16;
 /// Another process can take the device between GET_FREE and CONFIGURE; this
 /// many tries outlast any number of such processes that fits on a machine.
 const MAX_ATTACH_TRIES: u32 = 512;
+
+/// How long a detach may take: somebody else (udev) may look at the device.
+const DETACH_WITHIN: Duration = Duration::from_secs(10);
+
+/// How the names of all our loop devices begin.
+pub const OUR_NAMES: &str = "plugpull-";
 
 /// `struct loop_info64` of `linux/loop.h`.
 #[repr(C)]
@@ -180,19 +186,32 @@ impl LoopDevice {
         PathBuf::from(format!("/sys/block/loop{}/queue/{attribute}", self.number))
     }
 
-    /// Detaches: at once when nothing else has the device open, else at its
-    /// last close.
+    /// Detaches, and waits until the device is bound to nothing: from then on
+    /// no write of whatever was mounted on it can reach the backing any more.
+    /// Everything that holds the device (mounts, other descriptors) has to be
+    /// let go of before.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error; `TimedOut` when something still holds the device.
     pub fn detach(self) -> io::Result<()> {
         // SAFETY: LOOP_CLR_FD takes no argument.
         let rc = unsafe { libc::ioctl(self.device.as_raw_fd(), LOOP_CLR_FD) };
         if rc < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
+            return Err(io::Error::last_os_error());
         }
+        let path = self.path();
+        super::fork::let_go(|| drop(self));
+        let until = Instant::now() + DETACH_WITHIN;
+        while name_of(&path).is_ok_and(|name| name.starts_with(OUR_NAMES)) {
+            if Instant::now() > until {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("{} is still in use by somebody", path.display()),
+                ));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
     }
 }
 

@@ -147,13 +147,13 @@ impl DetachedMount {
     /// # Errors
     /// The kernel's error.
     pub fn syncfs(&self) -> io::Result<()> {
-        // SAFETY: syncfs takes a descriptor that is open for the whole call.
-        let rc = unsafe { libc::syncfs(self.fd.as_raw_fd()) };
-        if rc == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        // fsmount gives an O_PATH descriptor, which syncfs does not take.
+        let flags = nix::fcntl::OFlag::O_RDONLY
+            | nix::fcntl::OFlag::O_DIRECTORY
+            | nix::fcntl::OFlag::O_CLOEXEC;
+        let root = nix::fcntl::openat(self.fd.as_fd(), ".", flags, nix::sys::stat::Mode::empty())?;
+        nix::unistd::syncfs(root)?;
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -131,11 +132,21 @@ impl SharedMemory {
         }
     }
 
-    /// The byte ranges that hold memory, ascending: everything else is zeros.
+    /// Copies out without giving memory to holes, as a read through the
+    /// mapping would.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn data_ranges(&self) -> io::Result<Vec<(u64, u64)>> {
+    pub fn read_sparse(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(out, offset)
+    }
+
+    /// The byte ranges within `start..end` that hold memory, ascending:
+    /// everything else is zeros.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn data_ranges_in(&self, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
         let seek = |from: u64, whence: i32| -> io::Result<Option<u64>> {
             let from =
                 i64::try_from(from).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -150,14 +161,14 @@ impl SharedMemory {
             }
         };
         let mut ranges = Vec::new();
-        let mut at = 0;
-        while at < self.len_bytes() {
-            let Some(start) = seek(at, libc::SEEK_DATA)? else {
+        let mut at = start;
+        while at < end {
+            let Some(first) = seek(at, libc::SEEK_DATA)?.filter(|first| *first < end) else {
                 break;
             };
-            let end = seek(start, libc::SEEK_HOLE)?.unwrap_or(self.len_bytes());
-            ranges.push((start, end));
-            at = end;
+            let last = seek(first, libc::SEEK_HOLE)?.unwrap_or(end).min(end);
+            ranges.push((first, last));
+            at = last;
         }
         Ok(ranges)
     }

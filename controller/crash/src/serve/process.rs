@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::drive::recorder::{Recorder, RecorderStatus};
 use crate::drive::service::QueuedDrive;
+use crate::kernel::fork::spawn;
 use crate::kernel::mount::DetachedMount;
 use crate::kernel::socket::{receive, send};
 
@@ -141,15 +142,15 @@ impl DriveProcess {
 
     fn start(program: &Path) -> Result<DriveProcess, ProcessError> {
         let (ours, theirs) = UnixStream::pair().map_err(ProcessError::Setup)?;
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .arg("drive")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|source| ProcessError::Start {
-                program: program.to_owned(),
-                source,
-            })?;
+            .stdout(Stdio::null());
+        let child = spawn(&mut command).map_err(|source| ProcessError::Start {
+            program: program.to_owned(),
+            source,
+        })?;
         Ok(DriveProcess {
             child,
             socket: Some(ours),

@@ -9,6 +9,9 @@ use super::content::read_unit;
 use super::explorer::DurableChange;
 use super::{CrashState, Source, Unit};
 
+/// A run of changed pages longer than this is put back by holes first.
+const LONG_RUN_PAGES: u64 = 32;
+
 /// One worker's image: what the kernel is shown, and what is durable at the
 /// cut it stands at, to go back to.
 #[derive(Debug)]
@@ -73,9 +76,12 @@ impl<'a> WorkingImage<'a> {
     /// Shows `state` of a cut at which `changes` is what became durable since
     /// `base`. Cuts have to come in ascending order: changes already applied
     /// are not looked at again.
-    pub fn show(&mut self, changes: &[DurableChange], state: &CrashState) {
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub fn show(&mut self, changes: &[DurableChange], state: &CrashState) -> std::io::Result<()> {
         if self.restores {
-            self.restore();
+            self.restore()?;
         }
         for change in changes.iter().skip(self.applied) {
             self.put(change.unit, change.source, true);
@@ -84,6 +90,7 @@ impl<'a> WorkingImage<'a> {
         for (unit, source) in &state.overrides {
             self.put(*unit, *source, false);
         }
+        Ok(())
     }
 
     fn put(&mut self, unit: Unit, source: Source, durable: bool) {
@@ -106,33 +113,60 @@ impl<'a> WorkingImage<'a> {
         }
     }
 
-    /// Puts back every page that the last state or the kernel changed.
-    fn restore(&mut self) {
+    /// Puts back every page that the last state or the kernel changed. Where
+    /// the durable image holds no memory, neither does the shown one afterwards.
+    fn restore(&mut self) -> std::io::Result<()> {
         let mut pages = std::mem::take(&mut self.touched);
         self.written.drain(|page| {
             pages.insert(page);
         });
+        let mut pages = pages.into_iter().peekable();
         let mut bytes = [0u8; PAGE_BYTES as usize];
-        for page in pages {
-            let offset = page * PAGE_BYTES;
-            let length =
-                usize::try_from((self.shown.len_bytes() - offset).min(PAGE_BYTES)).unwrap_or(0);
-            let _ = self.durable.read(offset, &mut bytes[..length]);
-            let _ = self.shown.write(offset, &bytes[..length]);
+        while let Some(first) = pages.next() {
+            let mut last = first;
+            while pages.next_if_eq(&(last + 1)).is_some() {
+                last += 1;
+            }
+            let start = first * PAGE_BYTES;
+            let end = ((last + 1) * PAGE_BYTES).min(self.shown.len_bytes());
+            if last - first >= LONG_RUN_PAGES {
+                // What the stack was filled with once more: mostly holes again.
+                self.shown.punch(start, end - start)?;
+                for (from, to) in self.durable.data_ranges_in(start, end)? {
+                    copy(&self.durable, &self.shown, from, to)?;
+                }
+                continue;
+            }
+            let mut at = start;
+            while at < end {
+                let part = &mut bytes[..usize::try_from(end - at)
+                    .unwrap_or(usize::MAX)
+                    .min(PAGE_BYTES as usize)];
+                self.durable.read_sparse(at, part)?;
+                let _ = self.shown.write(at, part);
+                at += PAGE_BYTES;
+            }
         }
+        Ok(())
     }
 }
 
-fn copy_sparse(from: &SharedMemory, to: &SharedMemory) -> std::io::Result<()> {
+fn copy(from: &SharedMemory, to: &SharedMemory, start: u64, end: u64) -> std::io::Result<()> {
     const CHUNK: usize = 64 << 10;
     let mut bytes = vec![0u8; CHUNK];
-    for (start, end) in from.data_ranges()? {
-        let mut at = start;
-        while at < end {
-            let length = usize::try_from((end - at).min(CHUNK as u64)).unwrap_or(CHUNK);
-            let _ = from.read(at, &mut bytes[..length]) && to.write(at, &bytes[..length]);
-            at += length as u64;
-        }
+    let mut at = start;
+    while at < end {
+        let part = &mut bytes[..usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK)];
+        from.read_sparse(at, part)?;
+        let _ = to.write(at, part);
+        at += part.len() as u64;
+    }
+    Ok(())
+}
+
+fn copy_sparse(from: &SharedMemory, to: &SharedMemory) -> std::io::Result<()> {
+    for (start, end) in from.data_ranges_in(0, from.len_bytes())? {
+        copy(from, to, start, end)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use plugpull_crash::kernel::fork::let_go;
 use plugpull_crash::kernel::kmsg::{KernelLog, is_fault};
 use plugpull_crash::kernel::loopdev::LoopDevice;
 use plugpull_crash::kernel::mount::DetachedMount;
@@ -167,7 +168,7 @@ impl<'a> Ext4Observer<'a> {
             if deep {
                 used = Some(self.use_once_more(&device, mounted)?);
             } else {
-                drop(mounted);
+                let_go(|| drop(mounted));
             }
         }
         let failed = recovery != RecoveryOutcome::Recovered;
@@ -206,9 +207,13 @@ impl<'a> Ext4Observer<'a> {
         let failed = use_files(mounted.as_fd(), self.cell.stack.device_bytes)
             .err()
             .map(|e| e.to_string());
-        drop(mounted);
+        let_go(|| drop(mounted));
         let (objects, failed) = match ext4::mount(&self.cell.stack, &device.path()) {
-            Ok((again, _)) => (read_files(again.as_fd(), &self.cell.workload), failed),
+            Ok((again, _)) => {
+                let objects = read_files(again.as_fd(), &self.cell.workload);
+                let_go(|| drop(again));
+                (objects, failed)
+            }
             Err(failure) => (
                 Vec::new(),
                 Some(format!(
@@ -237,7 +242,9 @@ impl Observer for Ext4Observer<'_> {
     ) -> Result<Observation, String> {
         let mut last = String::new();
         for _ in 0..MAX_TRIES {
-            self.image.show(changes, state);
+            self.image
+                .show(changes, state)
+                .map_err(|e| format!("cannot build a crash image: {e}"))?;
             let server = match self.server() {
                 Ok(server) => server.process.pid(),
                 Err(e) => {

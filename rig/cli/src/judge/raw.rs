@@ -83,7 +83,9 @@ impl Observer for RawObserver<'_> {
         state: &CrashState,
         _deep: bool,
     ) -> Result<Observation, String> {
-        self.image.show(changes, state);
+        self.image
+            .show(changes, state)
+            .map_err(|e| format!("cannot build a crash image: {e}"))?;
         let objects = read_device(&ReadOnly(self.image.shown()), &self.cell.workload);
         let recovered = recover(self.run, &self.cell.workload, &objects);
         Ok(Observation {

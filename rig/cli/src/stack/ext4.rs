@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use plugpull_crash::kernel::fork::spawn;
 use plugpull_crash::kernel::kmsg::{KernelLog, is_fault, names_device, names_no_device};
 use plugpull_crash::kernel::mount::{DetachedMount, MountFailure, MountOptions};
 use plugpull_model::observation::{CheckerOutcome, RecoveryOutcome};
@@ -35,7 +36,12 @@ fn tool(name: &str) -> Result<PathBuf, RunError> {
 }
 
 fn run(command: &mut Command) -> std::io::Result<Output> {
-    command.stdin(Stdio::null()).env("LC_ALL", "C").output()
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .env("LC_ALL", "C");
+    spawn(command)?.wait_with_output()
 }
 
 fn bounded(output: &Output) -> String {
