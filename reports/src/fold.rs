@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plugpull_model::coverage::Coverage;
 use plugpull_model::event::{CellName, Event, RecordingSummary};
+use plugpull_model::plan::PlannedCell;
 use plugpull_model::seed::Seed;
 use plugpull_model::units::{Position, Trial};
 use plugpull_model::verdict::{
@@ -19,6 +20,9 @@ pub struct Report {
     pub(crate) head: Option<RunHead>,
     pub(crate) cells: Vec<CellFold>,
     places: BTreeMap<String, usize>,
+    /// What the run ran on, newest last. More than one only where a resumed run
+    /// went on somewhere else.
+    pub(crate) environments: Vec<BTreeMap<String, String>>,
     pub(crate) resumed: u32,
     pub(crate) finished: bool,
 }
@@ -35,6 +39,8 @@ pub(crate) struct RunHead {
 #[derive(Clone, Debug)]
 pub(crate) struct CellFold {
     pub(crate) name: CellName,
+    /// The newest plan that was told of it.
+    pub(crate) planned: Option<Box<PlannedCell>>,
     pub(crate) trials: BTreeMap<Trial, TrialFold>,
     /// In the order found, contractual losses included.
     pub(crate) found: Vec<Finding>,
@@ -92,7 +98,18 @@ impl Report {
                     self.announce(name.clone());
                 }
             }
-            Event::Environment { .. } | Event::Planned { .. } => {}
+            Event::Environment { facts } => {
+                if self.environments.last() != Some(facts) {
+                    self.environments.push(facts.clone());
+                }
+            }
+            Event::Planned { cell } => {
+                let place = match self.places.get(&cell.id) {
+                    Some(&place) => place,
+                    None => self.announce(as_planned(cell)),
+                };
+                self.cells[place].planned = Some(cell.clone());
+            }
             Event::RunResumed => {
                 self.resumed = self.resumed.saturating_add(1);
                 self.finished = false;
@@ -163,6 +180,7 @@ impl Report {
         self.places.insert(name.id.clone(), place);
         self.cells.push(CellFold {
             name,
+            planned: None,
             trials: BTreeMap::new(),
             found: Vec::new(),
         });
@@ -197,6 +215,16 @@ pub(crate) fn roll_up_cells<'a>(
             lost_on_a_mounted_image: cell.lost_on_a_mounted_image(),
         })
         .collect()
+}
+
+/// The name of a cell that the run never announced and whose plan was told.
+fn as_planned(cell: &PlannedCell) -> CellName {
+    CellName {
+        stack: cell.stack_name.clone(),
+        drive: cell.drive_name.clone(),
+        role: cell.role,
+        ..unannounced(&cell.id)
+    }
 }
 
 fn unannounced(id: &str) -> CellName {

@@ -7,6 +7,7 @@ use plugpull_model::verdict::{Role, Verdict};
 
 use crate::cutter::{GREEN_DOES_NOT_MEAN, cutter};
 use crate::fold::Report;
+use crate::settings::{breakable, environment, fault_list, planned};
 use crate::view::{CellView, RunView};
 use crate::words::{big_number, counts, finding_in_words, number, time};
 
@@ -55,6 +56,8 @@ impl Report {
                     main {
                         (overview(&view))
                         (controls(&view))
+                        (planted(&view))
+                        (environment(&self.environments))
                         h2 { "Cells" }
                         @for (place, cell) in view.cells.iter().enumerate() { (details(place, cell)) }
                         (cutters(&view))
@@ -80,10 +83,10 @@ fn overview(view: &RunView<'_>) -> Markup {
                         th scope="col" { "drive" }
                         th scope="col" { "role" }
                         th scope="col" { "verdict" }
-                        th scope="col" { "acknowledged / issued" }
+                        th scope="col" { "acked" }
                         th scope="col" { "cuts" }
                         th scope="col" { "depth" }
-                        th scope="col" { "images checked / states possible" }
+                        th scope="col" { "images / possible states" }
                         th scope="col" { "findings" }
                         th scope="col" { "p50" }
                         th scope="col" { "p99" }
@@ -100,12 +103,12 @@ fn overview(view: &RunView<'_>) -> Markup {
 
 fn overview_row(place: usize, cell: &CellView<'_>) -> Markup {
     let judged = cell.coverage.filter(|coverage| coverage.cut_points > 0);
-    let findings = counts(&cell.findings, !cell.finished);
+    let findings = unbroken(&counts(&cell.findings, !cell.finished));
     html! {
         tr {
-            th scope="row" { a href={ "#cell-" (place + 1) } { (cell.name.stack) } }
-            td { (cell.name.drive) }
-            td { @if cell.name.role != Role::Subject { (cell.name.role.name()) } }
+            th.whole scope="row" { a href={ "#cell-" (place + 1) } { (cell.name.stack) } }
+            td.whole { (cell.name.drive) }
+            td.whole { @if cell.name.role != Role::Subject { (cell.name.role.name()) } }
             td.(cell.verdict.name()) { (cell.verdict.name()) }
             @match cell.recording {
                 Some(recording) => td.number { (recording.acknowledged) " / " (recording.issued) },
@@ -162,6 +165,27 @@ fn controls(view: &RunView<'_>) -> Markup {
     }
 }
 
+/// The drives with planted faults: what is found there was put there.
+fn planted(view: &RunView<'_>) -> Markup {
+    let with_faults: Vec<_> = view
+        .cells
+        .iter()
+        .enumerate()
+        .filter(|(_, cell)| !cell.faults().is_empty())
+        .collect();
+    html! {
+        @if !with_faults.is_empty() {
+            h2 { "Planted faults" }
+            dl {
+                @for (place, cell) in with_faults {
+                    dt { a href={ "#cell-" (place + 1) } { (cell.name.id) } }
+                    dd { (fault_list(cell.faults())) }
+                }
+            }
+        }
+    }
+}
+
 fn details(place: usize, cell: &CellView<'_>) -> Markup {
     html! {
         section id={ "cell-" (place + 1) } {
@@ -184,9 +208,9 @@ fn details(place: usize, cell: &CellView<'_>) -> Markup {
                     dd { "events " (recording.base) " (base) to " (recording.last_acknowledgement) " (last acknowledgement)" }
                     @if !recording.requested_options.is_empty() || !recording.effective_options.is_empty() {
                         dt { "mount options requested" }
-                        dd { code { (or_none(&recording.requested_options)) } }
+                        dd { code { (breakable(or_none(&recording.requested_options))) } }
                         dt { "mount options in effect" }
-                        dd { code { (or_none(&recording.effective_options)) } }
+                        dd { code { (breakable(or_none(&recording.effective_options))) } }
                     }
                     dt { "queue settings" }
                     dd { (pairs(&recording.queue)) }
@@ -226,6 +250,7 @@ fn details(place: usize, cell: &CellView<'_>) -> Markup {
                 }
             }
             (findings(cell))
+            @if let Some(cell) = cell.planned { (planned(cell)) }
         }
     }
 }
@@ -253,6 +278,11 @@ fn findings(cell: &CellView<'_>) -> Markup {
             p { "The events hold no finding in full, only its counts." }
         }
     }
+}
+
+/// Counts that a line breaks between kinds only.
+fn unbroken(counts: &str) -> String {
+    counts.replace(' ', "\u{a0}").replace(",\u{a0}", ", ")
 }
 
 fn or_none(text: &str) -> &str {

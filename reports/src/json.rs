@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use plugpull_model::drive::{DriveSettings, PlantedFault};
 use plugpull_model::event::LatencyNs;
 use plugpull_model::seed::Seed;
+use plugpull_model::stack::Stack;
 use plugpull_model::verdict::{Finding, FindingKind};
+use plugpull_model::workload::PlannedWorkload;
 use serde::Serialize;
 
 use crate::fold::Report;
@@ -25,6 +28,8 @@ struct RunJson<'a> {
     exit: u8,
     finished: bool,
     resumed: u32,
+    environment: Option<&'a BTreeMap<String, String>>,
+    earlier_environments: &'a [BTreeMap<String, String>],
 }
 
 #[derive(Serialize)]
@@ -58,6 +63,11 @@ struct CellJson<'a> {
     queue: BTreeMap<&'a str, &'a str>,
     requested_options: Option<&'a str>,
     effective_options: Option<&'a str>,
+    drive_settings: Option<&'a DriveSettings>,
+    stack_settings: Option<&'a Stack>,
+    workload: Option<&'a PlannedWorkload>,
+    faults: Option<&'a [PlantedFault]>,
+    faults_seed: Option<Seed>,
 }
 
 #[derive(Serialize)]
@@ -79,6 +89,10 @@ impl Report {
     #[must_use]
     pub fn to_json(&self) -> String {
         let view = self.view();
+        let (environment, earlier_environments) = match self.environments.split_last() {
+            Some((newest, earlier)) => (Some(newest), earlier),
+            None => (None, [].as_slice()),
+        };
         let json = RunJson {
             schema: REPORT_SCHEMA,
             verdict: view.verdict.name(),
@@ -90,6 +104,8 @@ impl Report {
             finished: view.finished,
             resumed: self.resumed,
             reason: view.reason,
+            environment,
+            earlier_environments,
         };
         // Only maps with keys that are no text can fail, and there is none.
         let mut text = serde_json::to_string_pretty(&json).unwrap_or_default();
@@ -151,5 +167,10 @@ fn cell_json<'a>(cell: &'a CellView<'a>) -> CellJson<'a> {
             .collect(),
         requested_options: recording.and_then(|recording| options(&recording.requested_options)),
         effective_options: recording.and_then(|recording| options(&recording.effective_options)),
+        drive_settings: cell.planned.map(|planned| &planned.drive),
+        stack_settings: cell.planned.map(|planned| &planned.stack),
+        workload: cell.planned.map(|planned| &planned.workload),
+        faults: cell.planned.map(|planned| planned.drive.faults.as_slice()),
+        faults_seed: cell.planned.map(|planned| planned.faults_seed),
     }
 }

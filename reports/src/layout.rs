@@ -43,7 +43,10 @@ pub(crate) struct Field {
     pub(crate) paint: Option<Paint>,
 }
 
+/// Between two columns.
 const GAP: usize = 2;
+/// Before a column of numbers where the width is short.
+const SHORT_GAP: usize = 1;
 
 /// The table in at most `width` characters a line, or `None` if that cannot be
 /// had by wrapping.
@@ -53,7 +56,7 @@ pub(crate) fn lay_out(
     width: usize,
     colour: bool,
 ) -> Option<String> {
-    let widths = fit(columns, rows, width)?;
+    let (widths, gaps) = fit(columns, rows, width)?;
     let titles: Vec<Field> = columns
         .iter()
         .map(|column| Field {
@@ -75,6 +78,7 @@ pub(crate) fn lay_out(
             let mut pending = 0;
             for (place, column) in columns.iter().enumerate() {
                 let part = wrapped[place].get(line).map_or("", String::as_str);
+                pending += gaps[place];
                 let pad = widths[place].saturating_sub(part.chars().count());
                 if column.right {
                     pending += pad;
@@ -87,7 +91,7 @@ pub(crate) fn lay_out(
                         &paint.map_or_else(|| part.to_owned(), |paint| paint.over(part, colour)),
                     );
                 }
-                pending += GAP + if column.right { 0 } else { pad };
+                pending += if column.right { 0 } else { pad };
             }
             out.push_str(&text);
             out.push('\n');
@@ -96,9 +100,10 @@ pub(crate) fn lay_out(
     Some(out)
 }
 
-/// Natural widths, then the narrowest that wrapping allows, one column after
-/// the other, no further than needed.
-fn fit(columns: &[Column], rows: &[Vec<Field>], width: usize) -> Option<Vec<usize>> {
+/// Widths, and the gap before each column: natural widths, then shorter gaps,
+/// then the narrowest that wrapping allows, one column after the other, no
+/// further than needed.
+fn fit(columns: &[Column], rows: &[Vec<Field>], width: usize) -> Option<(Vec<usize>, Vec<usize>)> {
     let texts = |place: usize| {
         std::iter::once(columns[place].title).chain(
             rows.iter()
@@ -114,11 +119,29 @@ fn fit(columns: &[Column], rows: &[Vec<Field>], width: usize) -> Option<Vec<usiz
                 .unwrap_or(0)
         })
         .collect();
-    let gaps = GAP * columns.len().saturating_sub(1);
+    let gaps_of = |before_numbers: usize| -> Vec<usize> {
+        columns
+            .iter()
+            .enumerate()
+            .map(|(place, column)| match (place, column.right) {
+                (0, _) => 0,
+                (_, true) => before_numbers,
+                (_, false) => GAP,
+            })
+            .collect()
+    };
+    let total = |widths: &[usize], gaps: &[usize]| -> usize {
+        widths.iter().sum::<usize>() + gaps.iter().sum::<usize>()
+    };
+    let wide = gaps_of(GAP);
+    if total(&widths, &wide) <= width {
+        return Some((widths, wide));
+    }
+    let gaps = gaps_of(SHORT_GAP);
     let mut order: Vec<usize> = (0..columns.len()).collect();
     order.sort_by_key(|place| std::cmp::Reverse(columns[*place].gives_way));
     for place in order {
-        let excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
+        let excess = total(&widths, &gaps).saturating_sub(width);
         if excess == 0 {
             break;
         }
@@ -129,7 +152,7 @@ fn fit(columns: &[Column], rows: &[Vec<Field>], width: usize) -> Option<Vec<usiz
             .unwrap_or(0);
         widths[place] = widths[place].saturating_sub(excess).max(least);
     }
-    (widths.iter().sum::<usize>() + gaps <= width).then_some(widths)
+    (total(&widths, &gaps) <= width).then_some((widths, gaps))
 }
 
 /// `text` cut after each of `breaks`.

@@ -11,6 +11,7 @@ mod html;
 mod json;
 mod layout;
 mod read;
+mod settings;
 mod table;
 mod view;
 mod words;

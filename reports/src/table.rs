@@ -5,7 +5,9 @@ use plugpull_model::verdict::{Role, Verdict};
 use crate::fold::Report;
 use crate::layout::{Column, Field, Paint, lay_out, paragraph};
 use crate::view::{CellView, RunView};
-use crate::words::{big_number, counts, finding_in_words, number, one_line, printable, time};
+use crate::words::{
+    big_number, counts, faults_in_words, finding_in_brief, number, one_line, printable, time,
+};
 
 /// How a table looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +28,21 @@ impl Default for Style {
     }
 }
 
-const COLUMNS: [Column; 9] = [
-    column("stack", false, " ", 3),
-    column("drive", false, "-", 1),
+const COLUMNS: [Column; 8] = [
+    column("cell", false, "@ ", 3),
     column("verdict", false, "", 0),
     column("acked", true, "/", 0),
     column("cuts", true, "", 0),
-    column("depth", true, "", 0),
+    column("qd", true, "", 0),
     column("states", false, " ", 4),
     column("findings", false, ",", 5),
-    column("p50/p99/p99.9", false, "/", 2),
+    column("p50/p99", false, "/", 2),
 ];
+
+/// What the table's short words mean.
+const LEGEND: &str = "distinct crash images recovered / crash states possible, summed over the \
+                      cut points; all: every state at every cut; part: cuts sampled or left \
+                      out; qd: most commands in flight at once";
 
 const fn column(title: &'static str, right: bool, breaks: &'static str, gives_way: u8) -> Column {
     Column {
@@ -61,10 +67,13 @@ impl Report {
             out.push_str(&paragraph(
                 "states:",
                 Some(Paint::Grey),
-                "distinct crash images recovered / crash states possible, summed over the cut points",
+                LEGEND,
                 style.width,
                 style.colour,
             ));
+        }
+        for cell in &view.cells {
+            faults(&mut out, cell, style);
         }
         for cell in &view.cells {
             below(&mut out, cell, style);
@@ -87,9 +96,9 @@ fn paint_of(verdict: &Verdict) -> Paint {
 fn row(cell: &CellView<'_>) -> Vec<Field> {
     let plain = |text: String| Field { text, paint: None };
     let dash = || "-".to_owned();
-    let stack = match cell.name.role {
-        Role::Subject => one_line(&cell.name.stack),
-        role => format!("{} ({})", one_line(&cell.name.stack), role.name()),
+    let name = match cell.name.role {
+        Role::Subject => one_line(&cell.name.id),
+        role => format!("{} {}", one_line(&cell.name.id), role.name()),
     };
     let acked = cell.recording.map_or_else(dash, |recording| {
         format!(
@@ -104,11 +113,7 @@ fn row(cell: &CellView<'_>) -> Vec<Field> {
             "{}/{} {}",
             number(coverage.checked),
             big_number(&coverage.possible),
-            if coverage.exhaustive {
-                "exhaustive"
-            } else {
-                "sampled"
-            }
+            if coverage.exhaustive { "all" } else { "part" }
         )
     });
     let findings = counts(&cell.findings, !cell.finished);
@@ -122,16 +127,10 @@ fn row(cell: &CellView<'_>) -> Vec<Field> {
         .filter(|recording| recording.acknowledged > 0)
         .map_or_else(dash, |recording| {
             let latency = recording.latency_ns;
-            format!(
-                "{}/{}/{}",
-                time(latency.p50),
-                time(latency.p99),
-                time(latency.p999)
-            )
+            format!("{}/{}", time(latency.p50), time(latency.p99))
         });
     vec![
-        plain(stack),
-        plain(one_line(&cell.name.drive)),
+        plain(name),
         Field {
             text: cell.verdict.name().to_owned(),
             paint: Some(paint_of(&cell.verdict)),
@@ -152,25 +151,43 @@ fn row(cell: &CellView<'_>) -> Vec<Field> {
 fn list(rows: &[Vec<Field>], style: Style) -> String {
     let mut out = String::new();
     for row in rows {
-        let (Some(stack), Some(drive), Some(verdict)) = (row.first(), row.get(1), row.get(2))
-        else {
+        let (Some(name), Some(verdict)) = (row.first(), row.get(1)) else {
             continue;
         };
         let numbers: Vec<String> = COLUMNS
             .iter()
             .zip(row)
-            .skip(3)
+            .skip(2)
             .map(|(column, field)| format!("{} {}", column.title, field.text))
             .collect();
         out.push_str(&paragraph(
             &verdict.text,
             verdict.paint,
-            &format!("{} on {}; {}", stack.text, drive.text, numbers.join("; ")),
+            &format!("{}; {}", name.text, numbers.join("; ")),
             style.width,
             style.colour,
         ));
     }
     out
+}
+
+/// The faults planted in a cell's drive: what is found there is no surprise.
+fn faults(out: &mut String, cell: &CellView<'_>, style: Style) {
+    if cell.faults().is_empty() {
+        return;
+    }
+    let text = format!(
+        "{}: {}",
+        one_line(&cell.name.id),
+        faults_in_words(cell.faults())
+    );
+    out.push_str(&paragraph(
+        "planted faults in",
+        Some(Paint::Yellow),
+        &text,
+        style.width,
+        style.colour,
+    ));
 }
 
 /// What a cell has to say below the table.
@@ -217,7 +234,7 @@ fn below(out: &mut String, cell: &CellView<'_>, style: Style) {
             say(
                 verdict,
                 paint,
-                format!("{name}: {}", finding_in_words(finding)),
+                format!("{name}: {}", finding_in_brief(finding)),
             );
             out.push_str("  reproduce: ");
             out.push_str(&printable(&finding.reproduce));

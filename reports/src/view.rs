@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use plugpull_model::coverage::Coverage;
+use plugpull_model::drive::PlantedFault;
 use plugpull_model::event::{CellName, RecordingSummary};
+use plugpull_model::plan::PlannedCell;
 use plugpull_model::verdict::{
     Exit, Finding, FindingKind, Role, Verdict, exit_of, misbehaving_controls, roll_up,
     subject_verdict,
@@ -23,6 +25,7 @@ pub(crate) struct RunView<'a> {
 /// A cell as its reports see it.
 pub(crate) struct CellView<'a> {
     pub(crate) name: &'a CellName,
+    pub(crate) planned: Option<&'a PlannedCell>,
     /// Before the controls were looked at.
     pub(crate) own_verdict: Verdict,
     /// After.
@@ -74,6 +77,7 @@ impl Report {
                 let counted = cell.counted_trial();
                 CellView {
                     name: &cell.name,
+                    planned: cell.planned.as_deref(),
                     own_verdict: own_verdict.clone(),
                     reason: verdict.reason().or_else(|| {
                         (!finished).then(|| {
@@ -154,7 +158,7 @@ impl RunView<'_> {
     }
 }
 
-impl CellView<'_> {
+impl<'a> CellView<'a> {
     /// What to say of a control: that it behaved, or what is wrong with it.
     pub(crate) fn control_in_words(&self) -> String {
         if let Some(words) = &self.misbehaves {
@@ -167,6 +171,11 @@ impl CellView<'_> {
             ),
             Role::MustPass | Role::Subject => format!("{} was upheld, as it must be", self.name.id),
         }
+    }
+
+    /// The faults planted in its drive; none where its plan was not told.
+    pub(crate) fn faults(&self) -> &'a [PlantedFault] {
+        self.planned.map_or(&[], |planned| &planned.drive.faults)
     }
 
     /// Most commands in flight at once.

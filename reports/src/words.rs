@@ -3,12 +3,24 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use plugpull_model::drive::PlantedFault;
 use plugpull_model::verdict::{Detection, Fate, Finding, FindingKind};
+use serde::Serialize;
 
 /// One finding in one sentence: the object, what is wrong with it, where the
 /// cut was, whether the stack said so, and the cause.
 #[must_use]
 pub fn finding_in_words(finding: &Finding) -> String {
+    tell(finding, &finding.breach.observed)
+}
+
+/// [`finding_in_words`] for a terminal: of many kernel messages, the first two
+/// and the last.
+pub(crate) fn finding_in_brief(finding: &Finding) -> String {
+    tell(finding, &brief(&finding.breach.observed))
+}
+
+fn tell(finding: &Finding, observed: &str) -> String {
     let breach = &finding.breach;
     let mut words = String::new();
     match &breach.record {
@@ -47,7 +59,7 @@ pub fn finding_in_words(finding: &Finding) -> String {
     if breach.after_recovery {
         words.push_str(", once the recovered stack was used again");
     }
-    let observed = one_line(&breach.observed);
+    let observed = one_line(observed);
     if !observed.is_empty() {
         let _ = write!(words, ": {observed}");
     }
@@ -88,6 +100,123 @@ fn what_is_wrong(kind: FindingKind) -> &'static str {
         FindingKind::KernelFault => "made the kernel fault",
         FindingKind::DeadDevice => "no longer answers",
     }
+}
+
+/// How a kernel message begins where several are joined by `: `.
+const MESSAGE_STARTS: [&str; 10] = [
+    "EXT4-fs",
+    "ext4: ",
+    "JBD2: ",
+    "XFS (",
+    "BTRFS",
+    "Buffer I/O error",
+    "I/O error",
+    "Aborting journal",
+    "BUG: ",
+    "WARNING: ",
+];
+
+/// What stands before the first kernel message of `text`, and its kernel
+/// messages; where it has several lines, each is a message.
+fn messages(text: &str) -> (Option<&str>, Vec<&str>) {
+    let begins = |text: &str| MESSAGE_STARTS.iter().any(|start| text.starts_with(start));
+    let mut messages = Vec::new();
+    for line in text.lines() {
+        let mut start = 0;
+        for (at, joint) in line.match_indices(": ") {
+            let rest = at + joint.len();
+            if begins(&line[rest..]) {
+                messages.push(&line[start..at]);
+                start = rest;
+            }
+        }
+        messages.push(&line[start..]);
+    }
+    messages.retain(|message| !message.trim().is_empty());
+    let led = messages.len() > 1 && messages.first().is_some_and(|first| !begins(first));
+    let head = led.then(|| messages.remove(0));
+    (head, messages)
+}
+
+/// Of more than three kernel messages the first two and the last, with the
+/// number of those left out.
+pub(crate) fn brief(text: &str) -> String {
+    let (head, messages) = messages(text);
+    let [first, second, between @ .., last] = messages.as_slice() else {
+        return text.to_owned();
+    };
+    if between.is_empty() {
+        return text.to_owned();
+    }
+    let head = head.map_or_else(String::new, |head| format!("{head}: "));
+    format!("{head}{first}: {second}; {} more; {last}", between.len())
+}
+
+/// A setting as a scenario spells it.
+pub(crate) fn spelled(setting: &impl Serialize) -> String {
+    match serde_json::to_value(setting) {
+        Ok(serde_json::Value::String(text)) => text,
+        Ok(other) => other.to_string(),
+        Err(_) => String::new(),
+    }
+}
+
+/// A planted fault by the name that a scenario plants it by.
+pub(crate) fn fault_in_words(fault: &PlantedFault) -> String {
+    match fault {
+        PlantedFault::Shorn
+        | PlantedFault::BitCorruption
+        | PlantedFault::Misdirected
+        | PlantedFault::Unserializable
+        | PlantedFault::OneLostWrite => spelled(fault),
+        PlantedFault::WriteEio {
+            from_event,
+            to_event,
+        } => format!("write-eio from base+{from_event} until base+{to_event}"),
+        PlantedFault::WriteEnospc {
+            from_event,
+            to_event,
+        } => format!("write-enospc from base+{from_event} until base+{to_event}"),
+        PlantedFault::DeadDevice { from_event } => {
+            format!("dead-device from base+{from_event} on")
+        }
+    }
+}
+
+/// `shorn, write-eio from base+5 until base+9`, or nothing.
+pub(crate) fn faults_in_words(faults: &[PlantedFault]) -> String {
+    let words: Vec<String> = faults.iter().map(fault_in_words).collect();
+    words.join(", ")
+}
+
+/// A size with the binary unit that leaves no rest: `4 KiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    for (shift, unit) in UNITS {
+        if bytes > 0 && bytes.trailing_zeros() >= shift {
+            return format!("{} {unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+/// Words of a command, quoted for a shell where it needs them quoted.
+pub(crate) fn command(words: &[String]) -> String {
+    let quoted: Vec<String> = words
+        .iter()
+        .map(|word| {
+            let plain = !word.is_empty()
+                && word
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-_=,.:/+@%^".contains(c));
+            if plain {
+                word.clone()
+            } else {
+                format!("'{}'", word.replace('\'', "'\\''"))
+            }
+        })
+        .collect();
+    quoted.join(" ")
 }
 
 /// Foreign text (kernel messages, file names) on one line, with nothing in it
@@ -200,6 +329,58 @@ mod tests {
         assert_eq!(time(1_234_567), "1.2ms");
         assert_eq!(time(3_400_000_000), "3.4s");
         assert_eq!(time(u64::MAX), "18446744074s");
+    }
+
+    #[test]
+    fn of_many_kernel_messages_the_first_two_and_the_last_stay() {
+        let head = "mount failed: Bad message (os error 74)";
+        let first = "EXT4-fs (loop0): barriers disabled";
+        let second = "JBD2: Invalid checksum recovering data block 9 in journal block 15";
+        let last = "EXT4-fs (loop0): error loading journal";
+        assert_eq!(
+            brief(&format!(
+                "{head}: {first}: {second}: JBD2: one: JBD2: two: {last}"
+            )),
+            format!("{head}: {first}: {second}; 2 more; {last}")
+        );
+        assert_eq!(
+            brief(&format!("{first}\n{second}\nJBD2: one\n\n{last}\n")),
+            format!("{first}: {second}; 1 more; {last}")
+        );
+        let three = format!("{head}: {first}: {second}: {last}");
+        assert_eq!(brief(&three), three);
+        let other = "e2fsck -p: a: b: c: d: e";
+        assert_eq!(brief(other), other);
+        assert_eq!(brief(""), "");
+    }
+
+    #[test]
+    fn sizes_take_the_unit_that_leaves_no_rest() {
+        assert_eq!(size(0), "0 bytes");
+        assert_eq!(size(512), "512 bytes");
+        assert_eq!(size(4096), "4 KiB");
+        assert_eq!(size(64 << 20), "64 MiB");
+        assert_eq!(size((1 << 30) + 1024), "1048577 KiB");
+        assert_eq!(size(u64::MAX), "18446744073709551615 bytes");
+    }
+
+    #[test]
+    fn a_command_can_be_pasted() {
+        let words = ["-E", "a=0,b=1", "two words", "it's", ""].map(str::to_owned);
+        assert_eq!(command(&words), r"-E a=0,b=1 'two words' 'it'\''s' ''");
+    }
+
+    #[test]
+    fn a_fault_has_the_name_it_is_planted_by() {
+        let eio = PlantedFault::WriteEio {
+            from_event: 5,
+            to_event: 9,
+        };
+        assert_eq!(
+            faults_in_words(&[PlantedFault::BitCorruption, eio]),
+            "bit-corruption, write-eio from base+5 until base+9"
+        );
+        assert_eq!(faults_in_words(&[]), "");
     }
 
     #[test]

@@ -275,3 +275,57 @@ fn a_finding_of_a_cell_nobody_announced_is_kept() {
     assert_eq!(json["verdict"], "violated");
     assert_eq!(cell(&json, "other@drive")["drive"], "drive");
 }
+
+#[test]
+fn a_cell_nobody_announced_has_the_names_and_the_role_of_its_plan() {
+    let plan = planned("stack@lying");
+    let json = json(&[Event::Planned {
+        cell: Box::new(plan),
+    }]);
+    let cell = cell(&json, "stack@lying");
+    assert_eq!(cell["stack"], "stack");
+    assert_eq!(cell["role"], "must-fail");
+    assert_eq!(cell["verdict"], "inconclusive");
+}
+
+#[test]
+fn a_plan_does_not_change_what_the_run_announced() {
+    let plan = planned("ext4-barrier@lying");
+    let mut events = upheld();
+    let before = json(&events);
+    events.insert(
+        1,
+        Event::Planned {
+            cell: Box::new(plan),
+        },
+    );
+    let mut after = json(&events);
+    let told = after["cells"][1].as_object_mut().expect("a cell");
+    for key in [
+        "drive_settings",
+        "stack_settings",
+        "workload",
+        "faults",
+        "faults_seed",
+    ] {
+        assert!(!told[key].is_null(), "{key}");
+        told[key] = Value::Null;
+    }
+    assert_eq!(after, before);
+}
+
+#[test]
+fn a_run_that_went_on_elsewhere_names_both_environments() {
+    let mut events = upheld();
+    events.extend([environment("6.1.0"), environment("6.1.0")]);
+    let one = json(&events);
+    assert_eq!(one["environment"]["kernel"], "6.1.0");
+    assert_eq!(one["earlier_environments"], serde_json::json!([]));
+    events.extend([Event::RunResumed, environment("6.18.0")]);
+    let two = json(&events);
+    assert_eq!(two["environment"]["kernel"], "6.18.0");
+    assert_eq!(two["earlier_environments"][0]["kernel"], "6.1.0");
+    let page = Report::from_events(&events).to_html();
+    assert!(page.contains("6.1.0") && page.contains("6.18.0"));
+    assert!(page.contains("resumed in another environment"));
+}

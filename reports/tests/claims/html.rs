@@ -1,3 +1,4 @@
+use plugpull_model::event::Event;
 use plugpull_model::verdict::{Role, Verdict};
 use plugpull_reports::Report;
 
@@ -64,4 +65,37 @@ fn foreign_text_is_escaped() {
     let page = Report::from_events(&events).to_html();
     assert!(!page.contains("<script"));
     assert!(page.contains("&lt;script&gt;"));
+}
+
+#[test]
+fn the_page_tells_every_setting_of_a_drive() {
+    let cell = "ext4-barrier@volatile-512";
+    let events = [Event::Planned {
+        cell: Box::new(planned(cell)),
+    }];
+    let page = Report::from_events(&events).to_html();
+    for (name, setting) in [
+        ("cache", "volatile"),
+        ("cache size", "1 MiB"),
+        ("cache reported", "write back"),
+        ("flush", "honoured"),
+        ("FUA", "honoured"),
+        ("logical block", "512 bytes"),
+        ("atomic write", "512 bytes"),
+        ("atomic boundary", "16 KiB"),
+        ("survivors", "any"),
+        ("in flight", "any"),
+        ("discard reads", "zero"),
+        ("service times", "write 20 us, flush 50 us"),
+        (
+            "recovered by",
+            "<code>e2fsck -p DEVICE</code>, then <code>mount</code>",
+        ),
+    ] {
+        let row = format!("<dt>{name}</dt><dd>{setting}</dd>");
+        assert!(page.contains(&row), "{row}");
+    }
+    assert!(page.contains("mkfs.ext4 -q -b 4096 -J size=4 DEVICE"));
+    assert!(page.contains("<h2>Planted faults</h2>"));
+    assert!(page.contains("<li>shorn</li><li>write-eio from base+5 until base+9</li>"));
 }

@@ -44,6 +44,8 @@ fn the_report_has_the_promised_keys_and_types() {
             ("scenario", &["string"]),
             ("run", &["string"]),
             ("cells", &["array"]),
+            ("environment", &["object", "null"]),
+            ("earlier_environments", &["array"]),
         ],
     );
     assert_eq!(report["schema"], REPORT_SCHEMA);
@@ -65,6 +67,11 @@ fn the_report_has_the_promised_keys_and_types() {
                 ("findings", &["object"]),
                 ("latency_ns", &["object"]),
                 ("first_finding", &["object", "null"]),
+                ("drive_settings", &["object", "null"]),
+                ("stack_settings", &["object", "null"]),
+                ("workload", &["object", "null"]),
+                ("faults", &["array", "null"]),
+                ("faults_seed", &["number", "null"]),
             ],
         );
         let number: &[&str] = &["number"];
@@ -144,8 +151,16 @@ fn the_schema_document_names_every_key() {
     for cell in report["cells"].as_array().expect("cells") {
         for (key, value) in cell.as_object().expect("object") {
             keys.push(format!("cells[].{key}"));
-            if matches!(key.as_str(), "records" | "crash_states" | "latency_ns") {
-                for inner in value.as_object().expect("object").keys() {
+            if matches!(
+                key.as_str(),
+                "records"
+                    | "crash_states"
+                    | "latency_ns"
+                    | "drive_settings"
+                    | "stack_settings"
+                    | "workload"
+            ) {
+                for inner in value.as_object().into_iter().flat_map(|o| o.keys()) {
                     keys.push(format!("cells[].{key}.{inner}"));
                 }
             }
@@ -166,4 +181,38 @@ fn the_schema_document_names_every_key() {
         .filter(|key| !document.contains(&format!("| `{key}` |")))
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn the_plan_of_a_cell_is_in_it_as_the_model_serialises_it() {
+    let report = report();
+    let id = "ext4-barrier@volatile-512";
+    let plan = planned(id);
+    let cells = report["cells"].as_array().expect("cells");
+    let cell = cells.iter().find(|cell| cell["id"] == id).expect("there");
+    let json = |value: serde_json::Result<Value>| value.expect("JSON");
+    assert_eq!(
+        cell["drive_settings"],
+        json(serde_json::to_value(&plan.drive))
+    );
+    assert_eq!(
+        cell["stack_settings"],
+        json(serde_json::to_value(&plan.stack))
+    );
+    assert_eq!(cell["workload"], json(serde_json::to_value(&plan.workload)));
+    assert_eq!(
+        cell["faults"],
+        serde_json::json!(["shorn", {"write-eio": {"from_event": 5, "to_event": 9}}])
+    );
+    assert_eq!(report["environment"]["kernel"], "6.18.0");
+}
+
+#[test]
+fn what_was_not_told_is_null_and_not_empty() {
+    let report: Value =
+        serde_json::from_str(&Report::from_events(&upheld()).to_json()).expect("JSON");
+    assert!(report["environment"].is_null());
+    for key in ["drive_settings", "stack_settings", "workload", "faults"] {
+        assert!(report["cells"][0][key].is_null(), "{key}");
+    }
 }

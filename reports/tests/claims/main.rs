@@ -4,5 +4,6 @@ mod fold;
 mod html;
 mod json;
 mod read;
+mod real;
 mod samples;
 mod table;

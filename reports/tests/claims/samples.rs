@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 
 use plugpull_model::coverage::Coverage;
+use plugpull_model::drive::{Cache, DriveSettings, Honesty, PlantedFault, ServiceTimes};
 use plugpull_model::event::{CellName, EVENTS_SCHEMA, Event, LatencyNs, RecordingSummary};
+use plugpull_model::plan::PlannedCell;
 use plugpull_model::seed::Seed;
+use plugpull_model::stack::{Filesystem, RecoveryStep, Stack};
 use plugpull_model::units::{ByteOffset, Position, Sector, Sequence, StreamId, Trial};
 use plugpull_model::verdict::{
     Breach, Cause, Detection, Fate, Finding, FindingKind, InconclusiveReason, RecordRef, Role,
     Verdict,
 };
+use plugpull_model::workload::{Acknowledge, LogFile, PlannedWorkload, PlannedWriter};
 
 pub fn name(stack: &str, drive: &str, role: Role) -> CellName {
     CellName {
@@ -29,6 +33,127 @@ pub fn started(cells: Vec<CellName>) -> Event {
         run: "00112233445566778899aabbccddeeff".to_owned(),
         cells,
     }
+}
+
+pub fn environment(kernel: &str) -> Event {
+    let facts = [
+        ("kernel", kernel),
+        ("machine", "x86_64"),
+        ("mkfs.ext4", "mke2fs 1.47.0 (5-Feb-2023)"),
+        ("processors", "2"),
+    ];
+    Event::Environment {
+        facts: facts
+            .iter()
+            .map(|(name, fact)| ((*name).to_owned(), (*fact).to_owned()))
+            .collect(),
+    }
+}
+
+/// The plan of a cell; `lying` ignores flushes, `volatile-512` has planted faults.
+pub fn planned(cell: &str) -> PlannedCell {
+    let (stack, drive) = cell.split_once('@').expect("a cell's id");
+    let raw = stack.starts_with("raw");
+    let mut settings = DriveSettings {
+        service: ServiceTimes {
+            write_us: 20,
+            flush_us: 50,
+        },
+        ..DriveSettings::plain(Cache::Volatile, 4096)
+    };
+    let mut recovery = vec![RecoveryStep::Mount];
+    match drive {
+        "lying" => {
+            settings.flush = Honesty::Ignored;
+            settings.fua = Honesty::Ignored;
+        }
+        "protected" => settings.cache = Cache::Protected,
+        "volatile-512" => {
+            settings.logical_block_bytes = 512;
+            settings.atomic_write_bytes = 512;
+            settings.atomic_boundary_bytes = 16384;
+            settings.cache_bytes = Some(1 << 20);
+            settings.faults = vec![
+                PlantedFault::Shorn,
+                PlantedFault::WriteEio {
+                    from_event: 5,
+                    to_event: 9,
+                },
+            ];
+            let check = ["e2fsck", "-p"].map(str::to_owned);
+            recovery.insert(0, RecoveryStep::Command(check.to_vec()));
+        }
+        _ => {}
+    }
+    let writer = |n: u32| PlannedWriter {
+        stream: StreamId(n),
+        object: if raw {
+            "device".to_owned()
+        } else {
+            format!("log-{n}")
+        },
+        first_address: ByteOffset(if raw { u64::from(n) * 823_296 } else { 0 }),
+        records: 201,
+    };
+    let mkfs: &[&str] = if raw {
+        &[]
+    } else {
+        &["-b", "4096", "-J", "size=4"]
+    };
+    PlannedCell {
+        id: cell.to_owned(),
+        stack_name: stack.to_owned(),
+        drive_name: drive.to_owned(),
+        role: match drive {
+            "lying" => Role::MustFail,
+            "protected" => Role::MustPass,
+            _ => Role::Subject,
+        },
+        stack: Stack {
+            filesystem: if raw {
+                Filesystem::None
+            } else {
+                Filesystem::Ext4
+            },
+            device_bytes: 64 << 20,
+            mkfs: mkfs.iter().map(|word| (*word).to_owned()).collect(),
+            mount: if raw { "" } else { "barrier=1" }.to_owned(),
+            recovery,
+        },
+        drive: settings,
+        workload: PlannedWorkload {
+            record_bytes: 4096,
+            writers: vec![writer(0), writer(1)],
+            file: LogFile::Growing,
+            acknowledge: if raw {
+                Acknowledge::None
+            } else {
+                Acknowledge::Fdatasync
+            },
+            direct: false,
+            pause_us: 0,
+        },
+        states_seed: Seed(11),
+        faults_seed: Seed(12),
+    }
+}
+
+/// `events` with the environment after the start and every cell's plan before it.
+fn with_plans(events: Vec<Event>) -> Vec<Event> {
+    let mut all = Vec::new();
+    for event in events {
+        if let Event::CellStarted { cell, .. } = &event {
+            all.push(Event::Planned {
+                cell: Box::new(planned(cell)),
+            });
+        }
+        let start = matches!(event, Event::RunStarted { .. });
+        all.push(event);
+        if start {
+            all.push(environment("6.18.0"));
+        }
+    }
+    all
 }
 
 pub fn cell_started(cell: &str, trial: u32) -> Event {
@@ -300,7 +425,7 @@ pub fn quickstart() -> Vec<Event> {
     events.push(Event::RunFinished {
         verdict: Verdict::Violated,
     });
-    events
+    with_plans(events)
 }
 
 /// One upheld subject with both controls as they must be.
@@ -363,5 +488,9 @@ pub fn blind() -> Vec<Event> {
 
 /// [`quickstart`] killed after the first finding of its second cell.
 pub fn killed() -> Vec<Event> {
-    quickstart().into_iter().take(7).collect()
+    let mut events = quickstart();
+    let found = |event: &Event| matches!(event, Event::Found { .. });
+    let first = events.iter().position(found).expect("a finding");
+    events.truncate(first + 1);
+    events
 }

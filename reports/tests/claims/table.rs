@@ -175,3 +175,17 @@ fn after_recovery() -> plugpull_model::verdict::Finding {
     }
     finding
 }
+
+#[test]
+fn planted_faults_are_named_below_the_rows() {
+    let table = table(&quickstart(), PLAIN);
+    let (_, below) = table.split_once("\n\n").expect("something below the rows");
+    let lines: Vec<&str> = below
+        .lines()
+        .filter(|line| line.starts_with("planted faults in "))
+        .collect();
+    assert_eq!(
+        lines,
+        ["planted faults in ext4-barrier@volatile-512: shorn, write-eio from base+5 until base+9"]
+    );
+}

@@ -1,5 +1,6 @@
 //! The runner and the one binary.
 
+pub mod bench;
 pub mod capability;
 pub mod context;
 pub mod doctor;
@@ -12,5 +13,6 @@ pub mod replay;
 pub mod run_dir;
 pub mod runner;
 pub mod scenario_file;
+pub mod selftest;
 pub mod stack;
 pub mod trial;

@@ -11,7 +11,7 @@ use plugpull::error::RunError;
 use plugpull::judge::Sabotage;
 use plugpull::progress::Bar;
 use plugpull::scenario_file::{load, plan};
-use plugpull::{doctor, registry, replay, runner};
+use plugpull::{bench, doctor, registry, replay, runner, selftest};
 use plugpull_model::plan::Plan;
 use plugpull_model::seed::Seed;
 use plugpull_model::verdict::{Exit, Role};
@@ -48,6 +48,23 @@ enum Command {
         /// As JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Break the rig on purpose and show that each break is caught
+    Selftest {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure speed as ratios to a baseline measured in the same run
+    Bench {
+        /// Which: names or their beginnings [default: all]
+        names: Vec<String>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+        /// Crash images judged at the same time [default: the number of processors]
+        #[arg(long)]
+        jobs: Option<usize>,
     },
     /// The drive's own process; started by plugpull itself
     #[command(hide = true)]
@@ -128,6 +145,10 @@ fn run(command: Command) -> Result<Exit, RunError> {
         Command::Replay { run, finding } => {
             let context = started(None)?;
             replay::replay(&context, &run, &finding, &mut io::stdout())
+        }
+        Command::Selftest { json } => selftest::run(&started(None)?, json, &mut io::stdout()),
+        Command::Bench { names, json, jobs } => {
+            bench::run(&started(jobs)?, &names, json, &mut io::stdout())
         }
         Command::Run(args) => run_scenario(&args),
     }

@@ -174,6 +174,9 @@ pub fn resume(context: &Context, out: &Path, show: &mut dyn Show) -> Result<Repo
         }
     }
     run.tell(Event::RunResumed)?;
+    run.tell(Event::Environment {
+        facts: environment::facts(),
+    })?;
     run.cells(&trials, show)
 }
 

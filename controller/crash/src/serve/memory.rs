@@ -38,6 +38,46 @@ impl SharedMemory {
         Self::map(file)
     }
 
+    /// A copy that holds memory only where this one does.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn duplicate(&self, name: &str) -> io::Result<SharedMemory> {
+        let copy = SharedMemory::new(name, self.len_bytes())?;
+        self.copy_into(&copy)?;
+        Ok(copy)
+    }
+
+    /// Copies what holds memory here into `to`, which has to hold zeros.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn copy_into(&self, to: &SharedMemory) -> io::Result<()> {
+        for (start, end) in self.data_ranges_in(0, self.len_bytes())? {
+            self.copy_range(to, start, end)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes `start..end` into the same place of `to`.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn copy_range(&self, to: &SharedMemory, start: u64, end: u64) -> io::Result<()> {
+        const CHUNK: usize = 64 << 10;
+        let mut bytes = vec![0u8; CHUNK];
+        let mut at = start;
+        while at < end {
+            let part = &mut bytes[..usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK)];
+            self.read_sparse(at, part)?;
+            if !to.write(at, part) {
+                return Err(io::Error::from(io::ErrorKind::InvalidInput));
+            }
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Maps memory that another process made.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
 use super::explorer::{CommandIndex, Explorer};
+use super::planted::damage;
 use super::{CrashState, ImageId, Source, Unit};
 
 /// A component of up to this many fragments is listed by trying every subset;
@@ -114,6 +115,7 @@ pub fn crash_states(explorer: &mut Explorer<'_>, limits: Limits, seed: Seed) -> 
             &mut collector,
         );
     }
+    damage(explorer, &mut collector.states);
     CutStates {
         possible,
         exact,
@@ -468,7 +470,11 @@ impl Collector {
         }
         let image = ImageId(image);
         if self.seen.insert(image) {
-            self.states.push(CrashState { image, overrides });
+            self.states.push(CrashState {
+                image,
+                overrides,
+                planted: None,
+            });
         }
     }
 }

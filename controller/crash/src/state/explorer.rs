@@ -60,6 +60,7 @@ pub struct Explorer<'a> {
     pub(super) ambiguous: HashSet<Unit>,
     changes: Vec<DurableChange>,
     durable_image: ImageId,
+    pub(super) faults_seed: Seed,
     kept_by_fault: HashSet<CommandIndex>,
     lost_by_fault: Option<CommandIndex>,
 }
@@ -147,6 +148,7 @@ impl<'a> Explorer<'a> {
             ambiguous: HashSet::new(),
             changes: Vec::new(),
             durable_image: ImageId::default(),
+            faults_seed,
             kept_by_fault: HashSet::new(),
             lost_by_fault: None,
         };

@@ -7,7 +7,7 @@ use crate::serve::memory::{PAGE_BYTES, PageSet, SharedMemory};
 
 use super::content::read_unit;
 use super::explorer::DurableChange;
-use super::{CrashState, Source, Unit};
+use super::{CrashState, Planted, Source, Unit};
 
 /// A run of changed pages longer than this is put back by holes first.
 const LONG_RUN_PAGES: u64 = 32;
@@ -40,8 +40,8 @@ impl<'a> WorkingImage<'a> {
         let size = base.len_bytes();
         let shown = SharedMemory::new("plugpull-image", size)?;
         let durable = SharedMemory::new("plugpull-durable", size)?;
-        copy_sparse(base, &shown)?;
-        copy_sparse(base, &durable)?;
+        base.copy_into(&shown)?;
+        base.copy_into(&durable)?;
         Ok(WorkingImage {
             recording,
             base,
@@ -90,6 +90,18 @@ impl<'a> WorkingImage<'a> {
         for (unit, source) in &state.overrides {
             self.put(*unit, *source, false);
         }
+        match state.planted {
+            None => {}
+            Some(Planted::Misplaced { unit, source }) => self.put(unit, source, false),
+            Some(Planted::BitFlip { unit, bit }) => {
+                let at = unit * self.unit_bytes + bit / 8;
+                let mut byte = [0u8];
+                if self.shown.read(at, &mut byte) {
+                    let _ = self.shown.write(at, &[byte[0] ^ 1 << (bit % 8)]);
+                    self.touched.insert(at / PAGE_BYTES);
+                }
+            }
+        }
         Ok(())
     }
 
@@ -133,7 +145,7 @@ impl<'a> WorkingImage<'a> {
                 // What the stack was filled with once more: mostly holes again.
                 self.shown.punch(start, end - start)?;
                 for (from, to) in self.durable.data_ranges_in(start, end)? {
-                    copy(&self.durable, &self.shown, from, to)?;
+                    self.durable.copy_range(&self.shown, from, to)?;
                 }
                 continue;
             }
@@ -149,24 +161,4 @@ impl<'a> WorkingImage<'a> {
         }
         Ok(())
     }
-}
-
-fn copy(from: &SharedMemory, to: &SharedMemory, start: u64, end: u64) -> std::io::Result<()> {
-    const CHUNK: usize = 64 << 10;
-    let mut bytes = vec![0u8; CHUNK];
-    let mut at = start;
-    while at < end {
-        let part = &mut bytes[..usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK)];
-        from.read_sparse(at, part)?;
-        let _ = to.write(at, part);
-        at += part.len() as u64;
-    }
-    Ok(())
-}
-
-fn copy_sparse(from: &SharedMemory, to: &SharedMemory) -> std::io::Result<()> {
-    for (start, end) in from.data_ranges_in(0, from.len_bytes())? {
-        copy(from, to, start, end)?;
-    }
-    Ok(())
 }

@@ -8,6 +8,7 @@ pub mod content;
 pub mod enumerate;
 pub mod explorer;
 pub mod image;
+pub mod planted;
 
 use std::fmt;
 use std::str::FromStr;
@@ -65,4 +66,25 @@ pub struct CrashState {
     pub image: ImageId,
     /// Units that differ from the durable image of the cut, ascending.
     pub overrides: Vec<(Unit, Source)>,
+    /// What a planted fault of the drive does to this image on top.
+    pub planted: Option<Planted>,
+}
+
+/// Damage that a planted fault does to one crash image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// This bit of this unit is flipped.
+    BitFlip {
+        /// The unit.
+        unit: Unit,
+        /// The bit, counted from the unit's first byte, lowest bit first.
+        bit: u64,
+    },
+    /// This unit holds what belongs elsewhere.
+    Misplaced {
+        /// The unit.
+        unit: Unit,
+        /// What it holds.
+        source: Source,
+    },
 }

@@ -1,31 +1,32 @@
 //! From a recorded trial to a cell's verdict.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use num_bigint::BigUint;
 use plugpull_crash::log::index::Kind;
 use plugpull_crash::serve::memory::SharedMemory;
-use plugpull_crash::state::enumerate::{CutStates, Limits, crash_states};
+use plugpull_crash::state::ImageId;
+use plugpull_crash::state::enumerate::{Limits, crash_states};
 use plugpull_crash::state::explorer::{Explorer, replay_to_base, unit_bytes};
-use plugpull_crash::state::{CrashState, ImageId};
 use plugpull_model::coverage::Coverage;
-use plugpull_model::drive::{DriveSettings, Honesty};
-use plugpull_model::ledger::{Ledger, LedgerLine, OperationId};
+use plugpull_model::drive::Honesty;
+use plugpull_model::ledger::Ledger;
 use plugpull_model::plan::{Plan, PlannedCell};
+use plugpull_model::scenario::Budget;
 use plugpull_model::stack::Filesystem;
-use plugpull_model::units::{Position, Sequence};
-use plugpull_model::verdict::{Breach, Cause, FindingKind, InconclusiveReason, Verdict};
+use plugpull_model::units::Position;
+use plugpull_model::verdict::{Breach, Cause, FindingKind, Verdict};
 use plugpull_record::RunId;
-use plugpull_verify::{Inspection, judge};
 
 use crate::context::Context;
 use crate::error::{RunError, kernel_error};
 use crate::trial::Trial;
 
-use super::cause::cause;
 use super::ext4::{Ext4Observer, Watch};
+use super::judging::{Judging, Met};
 use super::raw::RawObserver;
-use super::workers::{Job, Outcome, Pool, Shared};
+use super::sabotage::{sabotage_states, sabotaged_drive, sabotaged_ledger};
+use super::workers::{Job, Pool, Shared};
 use super::{Observer, Sabotage};
 
 /// Most findings of one kind and cell that are kept whole; the rest is counted.
@@ -91,19 +92,6 @@ pub struct Question<'a> {
     pub only: Option<(Position, ImageId)>,
 }
 
-enum Known {
-    /// Being recovered; the cuts that wait for it.
-    Pending { cuts: Vec<Position>, state: String },
-    /// Recovered.
-    Done {
-        inspection: Box<Inspection>,
-        state: String,
-        verdict: Option<Vec<Breach>>,
-    },
-    /// Could not be.
-    Failed,
-}
-
 /// Judges every cut of a trial. `found` gets breaches as they are found, the
 /// first few of each kind; `progress` is called often.
 ///
@@ -158,15 +146,7 @@ pub fn explore(
             }
         });
         let pool = Pool::start(scope, &shared, observers, cell, question.run);
-        let mut judging = Judging {
-            question,
-            settings: &settings,
-            ledger: &ledger,
-            images: HashMap::new(),
-            tally: Tally::default(),
-            found,
-            failure: None,
-        };
+        let mut judging = Judging::new(question, &settings, &ledger, found);
         let outcome = walk(context, question, explorer, pool, &mut judging, progress);
         ended.store(true, std::sync::atomic::Ordering::Relaxed);
         outcome?;
@@ -204,7 +184,8 @@ fn walk(
             break;
         }
         let cut = Position(explorer.position());
-        let mut states = crash_states(&mut explorer, limits, question.cell.states_seed);
+        let cut_limits = within_budget(limits, &budget, handed_out, last - cut.0);
+        let mut states = crash_states(&mut explorer, cut_limits, question.cell.states_seed);
         sabotage_states(&mut states, question.sabotage);
         if let Some((_, image)) = question.only {
             states.states.retain(|state| state.image == image);
@@ -261,6 +242,20 @@ fn walk(
     outcome
 }
 
+/// Spreads what is left of the images over the cuts that are left, so that no
+/// cut goes without: each sampled one gets its share, and an exhaustive one
+/// leaves two images (all lost, all kept) for every later cut.
+fn within_budget(limits: Limits, budget: &Budget, handed_out: u64, cuts_left: u64) -> Limits {
+    let left = u64::from(budget.images_per_cell).saturating_sub(handed_out);
+    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    Limits {
+        exhaustive: limits
+            .exhaustive
+            .min(narrow(left.saturating_sub(2 * cuts_left))),
+        sampled: limits.sampled.min(narrow((left / (cuts_left + 1)).max(2))),
+    }
+}
+
 fn last_cut(question: &Question<'_>, ledger: &Ledger) -> u64 {
     let last = question.trial.summary.last_acknowledgement.0;
     if question.sabotage == Sabotage::CutsTooEarly {
@@ -270,257 +265,8 @@ fn last_cut(question: &Question<'_>, ledger: &Ledger) -> u64 {
     last
 }
 
-enum Met {
-    Known,
-    New,
-    NoRoom,
-}
-
-#[derive(Debug, Default)]
-struct Tally {
-    cut_points: u64,
-    sampled: u64,
-    uncovered: u64,
-    covered: u64,
-    checked: u64,
-    used: u64,
-    possible: BigUint,
-    max_depth: u32,
-    acknowledged_cut: bool,
-    findings: BTreeMap<FindingKind, u64>,
-    contractual: BTreeMap<FindingKind, u64>,
-    lost_on_a_mounted_image: bool,
-    unjudged: u64,
-    first_unjudged: Option<String>,
-}
-
-impl Tally {
-    fn cut(&mut self, exhaustive: bool, covered_whole: bool) {
-        self.cut_points += 1;
-        self.sampled += u64::from(!exhaustive);
-        self.uncovered += u64::from(!covered_whole);
-    }
-
-    fn unjudged(&mut self, images: u64, why: &str) {
-        self.unjudged += images;
-        self.first_unjudged.get_or_insert_with(|| why.to_owned());
-    }
-}
-
-struct Judging<'a, 'f> {
-    question: &'a Question<'a>,
-    settings: &'a DriveSettings,
-    ledger: &'a Ledger,
-    // Keyed access only, never iterated.
-    images: HashMap<ImageId, Known>,
-    tally: Tally,
-    found: &'f mut dyn FnMut(Found) -> Result<(), RunError>,
-    failure: Option<RunError>,
-}
-
-impl Judging<'_, '_> {
-    /// A state turns up at a cut.
-    fn meet(
-        &mut self,
-        cut: Position,
-        state: &CrashState,
-        room: bool,
-        question: &Question<'_>,
-    ) -> Result<Met, RunError> {
-        let image = if question.sabotage == Sabotage::ImagesConfused {
-            ImageId(0)
-        } else {
-            state.image
-        };
-        match self.images.remove(&image) {
-            Some(Known::Pending { mut cuts, state }) => {
-                cuts.push(cut);
-                self.images.insert(image, Known::Pending { cuts, state });
-                Ok(Met::Known)
-            }
-            Some(Known::Done {
-                inspection,
-                state,
-                mut verdict,
-            }) => {
-                self.judge(cut, image, &inspection, &state, &mut verdict)?;
-                self.images.insert(
-                    image,
-                    Known::Done {
-                        inspection,
-                        state,
-                        verdict,
-                    },
-                );
-                Ok(Met::Known)
-            }
-            Some(Known::Failed) => {
-                self.images.insert(image, Known::Failed);
-                self.tally
-                    .unjudged(1, "the image could not be recovered at an earlier cut");
-                Ok(Met::Known)
-            }
-            None if !room => Ok(Met::NoRoom),
-            None => {
-                let words = in_words(state, self.settings);
-                self.images.insert(
-                    image,
-                    Known::Pending {
-                        cuts: vec![cut],
-                        state: words,
-                    },
-                );
-                Ok(Met::New)
-            }
-        }
-    }
-
-    /// A worker is done with an image.
-    fn take(&mut self, outcome: Outcome) {
-        let confused = self.question.sabotage == Sabotage::ImagesConfused;
-        let image = if confused { ImageId(0) } else { outcome.image };
-        self.tally.checked += 1;
-        self.tally.used +=
-            u64::from(outcome.deep && outcome.inspection.as_ref().is_ok_and(Inspection::is_used));
-        let Some(Known::Pending { cuts, state }) = self.images.remove(&image) else {
-            return;
-        };
-        let inspection = match outcome.inspection {
-            Ok(_) if self.question.sabotage == Sabotage::ObserverFails => {
-                Err("planted: the observer fails".to_owned())
-            }
-            other => other,
-        };
-        match inspection {
-            Ok(inspection) => {
-                let mut verdict = None;
-                for cut in cuts {
-                    if let Err(failure) = self.judge(cut, image, &inspection, &state, &mut verdict)
-                    {
-                        self.failure.get_or_insert(failure);
-                    }
-                }
-                self.images.insert(
-                    image,
-                    Known::Done {
-                        inspection: Box::new(inspection),
-                        state,
-                        verdict,
-                    },
-                );
-            }
-            Err(why) => {
-                self.tally.unjudged(1, &why);
-                self.images.insert(image, Known::Failed);
-            }
-        }
-    }
-
-    fn judge(
-        &mut self,
-        cut: Position,
-        image: ImageId,
-        inspection: &Inspection,
-        state: &str,
-        cached: &mut Option<Vec<Breach>>,
-    ) -> Result<(), RunError> {
-        let cell = self.question.cell;
-        self.tally.covered += 1;
-        self.tally.acknowledged_cut |= self.ledger.marks_before(cut);
-        let breaches = match cached {
-            Some(breaches) if self.question.sabotage == Sabotage::VerdictsCached => {
-                breaches.clone()
-            }
-            _ => judge(
-                cell,
-                &self.question.plan.contract,
-                self.ledger,
-                inspection,
-                cut,
-                cut_time_ns(self.question.trial, cut),
-            ),
-        };
-        if self.question.sabotage == Sabotage::VerdictsCached {
-            cached.get_or_insert_with(|| breaches.clone());
-        }
-        let mut kinds: BTreeMap<FindingKind, &Breach> = BTreeMap::new();
-        let mut contractual: BTreeMap<FindingKind, &Breach> = BTreeMap::new();
-        for breach in &breaches {
-            let map = if breach.contractual {
-                &mut contractual
-            } else {
-                &mut kinds
-            };
-            map.entry(breach.kind).or_insert(breach);
-        }
-        for kind in contractual.keys() {
-            *self.tally.contractual.entry(*kind).or_default() += 1;
-        }
-        for (kind, breach) in kinds {
-            if inspection.is_recovered() && breach.record.is_some() {
-                self.tally.lost_on_a_mounted_image = true;
-            }
-            let count = self.tally.findings.entry(kind).or_default();
-            *count += 1;
-            if *count <= MAX_WHOLE_FINDINGS {
-                let issued = breach.record.as_ref().and_then(|record| {
-                    let id = OperationId {
-                        stream: record.stream,
-                        sequence: record.sequence,
-                        version: record.version,
-                    };
-                    self.ledger.get(&id).map(|state| state.issued_at)
-                });
-                (self.found)(Found {
-                    cut,
-                    image,
-                    state: state.to_owned(),
-                    cause: cause(&self.question.trial.recording, &cell.drive, breach, issued),
-                    breach: breach.clone(),
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    fn judged(self) -> Result<Judged, RunError> {
-        let tally = self.tally;
-        let verdict = if !tally.findings.is_empty() {
-            Verdict::Violated
-        } else if tally.unjudged > 0 {
-            Verdict::Inconclusive(InconclusiveReason::Unjudged {
-                images: tally.unjudged,
-                first: tally.first_unjudged.unwrap_or_default(),
-            })
-        } else if !tally.acknowledged_cut {
-            Verdict::Inconclusive(InconclusiveReason::NothingAcknowledged)
-        } else if let Some(what) = never_exercised(self.question) {
-            Verdict::Inconclusive(InconclusiveReason::NeverExercised(what))
-        } else {
-            Verdict::Upheld
-        };
-        Ok(Judged {
-            verdict,
-            coverage: Coverage {
-                cut_points: tally.cut_points,
-                possible: tally.possible.to_string(),
-                covered: tally.covered,
-                checked: tally.checked,
-                used: tally.used,
-                exhaustive: tally.sampled == 0 && tally.uncovered == 0 && tally.unjudged == 0,
-                sampled_cut_points: tally.sampled,
-                uncovered_cut_points: tally.uncovered,
-                max_depth: tally.max_depth,
-            },
-            findings: tally.findings,
-            contractual: tally.contractual,
-            lost_on_a_mounted_image: tally.lost_on_a_mounted_image,
-        })
-    }
-}
-
 /// What the cell claims to test and its recording never did.
-fn never_exercised(question: &Question<'_>) -> Option<String> {
+pub(super) fn never_exercised(question: &Question<'_>) -> Option<String> {
     let cell = question.cell;
     let summary = &question.trial.summary;
     let count = |kind: Kind| summary.commands.get(kind.name()).copied().unwrap_or(0);
@@ -538,95 +284,4 @@ fn never_exercised(question: &Question<'_>) -> Option<String> {
         return Some("a depth above 1, which several writers claim".to_owned());
     }
     None
-}
-
-/// The time of a cut: that of the last completion before it.
-fn cut_time_ns(trial: &Trial, cut: Position) -> u64 {
-    let commands = trial.recording.commands();
-    let at = commands.partition_point(|command| command.completed < cut.0);
-    at.checked_sub(1)
-        .map_or(0, |index| commands[index].completed_ns)
-}
-
-/// What an image holds beyond what is durable, in words.
-fn in_words(state: &CrashState, settings: &DriveSettings) -> String {
-    const MOST: usize = 12;
-    if state.overrides.is_empty() {
-        return "nothing that was pending survived".to_owned();
-    }
-    let sectors = unit_bytes(settings) / 512;
-    let mut words: Vec<String> = state
-        .overrides
-        .iter()
-        .take(MOST)
-        .map(|(unit, _)| format!("{}+{sectors}", unit * sectors))
-        .collect();
-    if state.overrides.len() > MOST {
-        words.push(format!("and {} more", state.overrides.len() - MOST));
-    }
-    format!("pending writes survived at sectors {}", words.join(", "))
-}
-
-fn sabotaged_drive(drive: &DriveSettings, sabotage: Sabotage) -> DriveSettings {
-    let mut drive = drive.clone();
-    match sabotage {
-        Sabotage::FlushNotHonoured => drive.flush = Honesty::Ignored,
-        Sabotage::NoTears => drive.atomic_write_bytes = u32::MAX,
-        _ => {}
-    }
-    drive
-}
-
-fn sabotage_states(states: &mut CutStates, sabotage: Sabotage) {
-    if sabotage == Sabotage::AllKeptOnly {
-        // The state that keeps most: with honest chains, everything newest.
-        if let Some(most) = states
-            .states
-            .iter()
-            .max_by_key(|state| state.overrides.len())
-            .cloned()
-        {
-            states.states = vec![most];
-        }
-    }
-}
-
-/// The ledger as a broken rig would hand it to the oracle.
-fn sabotaged_ledger(ledger: &Ledger, sabotage: Sabotage) -> Ledger {
-    if !matches!(
-        sabotage,
-        Sabotage::AcknowledgementsDropped | Sabotage::AcknowledgedEarly
-    ) {
-        return ledger.clone();
-    }
-    let mut out = Ledger::default();
-    // The lines come from a sound ledger, in its own order: none contradicts another.
-    for (id, state) in ledger.iter() {
-        let _ = out.push(LedgerLine::Issued {
-            operation: *id,
-            at: state.issued_at,
-            time_ns: state.issued_ns,
-        });
-        if let (Some(acknowledged), Sabotage::AcknowledgedEarly) = (state.acknowledged, sabotage) {
-            let before = OperationId {
-                sequence: Sequence(id.sequence.0.saturating_sub(1)),
-                ..*id
-            };
-            let at = ledger
-                .get(&before)
-                .and_then(|state| state.acknowledged)
-                .map_or(acknowledged.at, |before| before.at)
-                .max(state.issued_at);
-            let _ = out.push(LedgerLine::Acknowledged {
-                operation: *id,
-                at,
-                time_ns: acknowledged.time_ns,
-                latency_ns: 0,
-            });
-        }
-    }
-    let _ = out.push(LedgerLine::Complete {
-        at: Position(u64::MAX),
-    });
-    out
 }

@@ -23,7 +23,7 @@ use plugpull_model::plan::PlannedCell;
 use plugpull_record::RunId;
 
 use crate::context::Context;
-use crate::stack::attach::{configure, open_drive};
+use crate::stack::attach::{open_drive, report_cache};
 use crate::stack::ext4;
 use crate::trial::end;
 
@@ -152,7 +152,7 @@ impl<'a> Ext4Observer<'a> {
             None => LoopDevice::attach(server.drive.as_fd(), settings.logical_block_bytes, &name)
                 .map_err(|e| format!("cannot attach a crash image: {e}"))?,
         };
-        configure(&device, settings).map_err(|e| e.to_string())?;
+        report_cache(&device, settings).map_err(|e| e.to_string())?;
         self.loop_number = Some(device.number());
         Ok(device)
     }

@@ -4,8 +4,12 @@
 pub mod cause;
 pub mod explore;
 pub mod ext4;
+pub mod judging;
 pub mod raw;
+pub mod sabotage;
 pub mod workers;
+
+pub use sabotage::Sabotage;
 
 use plugpull_crash::state::CrashState;
 use plugpull_crash::state::explorer::DurableChange;
@@ -25,32 +29,4 @@ pub trait Observer: Send {
         state: &CrashState,
         deep: bool,
     ) -> Result<Observation, String>;
-}
-
-/// A fault planted into the rig itself, to show that it is caught.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sabotage {
-    /// None: the product.
-    #[default]
-    None,
-    /// The oracle is given a ledger without acknowledgements.
-    AcknowledgementsDropped,
-    /// Acknowledgements are entered one record early.
-    AcknowledgedEarly,
-    /// A FLUSH makes nothing durable.
-    FlushNotHonoured,
-    /// Only the image with everything kept is enumerated.
-    AllKeptOnly,
-    /// Pages of the last image are not put back.
-    PagesNotRestored,
-    /// Every image is taken for the first one judged.
-    ImagesConfused,
-    /// The verdict of the first cut of an image is kept for its later cuts.
-    VerdictsCached,
-    /// Cuts end before the first acknowledgement.
-    CutsTooEarly,
-    /// Recovering an image fails inside the rig.
-    ObserverFails,
-    /// Tears inside a command are never tried.
-    NoTears,
 }

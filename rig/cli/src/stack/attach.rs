@@ -45,7 +45,7 @@ pub fn open_drive(mount: &DetachedMount) -> io::Result<(File, u32)> {
     Ok((file, minor))
 }
 
-/// Attaches a drive to a loop device and tells the host of its cache.
+/// Attaches a drive that is to be recorded, and sets its queue.
 ///
 /// # Errors
 /// Names the call and the device.
@@ -53,28 +53,41 @@ pub fn attach(drive: BorrowedFd<'_>, settings: &DriveSettings) -> Result<LoopDev
     let name = format!("{LOOP_NAME}{}", std::process::id());
     let device = LoopDevice::attach(drive, settings.logical_block_bytes, &name)
         .map_err(kernel_error("cannot attach the drive to a loop device"))?;
-    configure(&device, settings)?;
+    set(&device, "max_sectors_kb", MAX_SECTORS_KB)?;
+    report_cache(&device, settings)?;
     Ok(device)
 }
 
-/// Sets the queue of an attached device as the drive's settings want it.
+/// Tells the host of the drive's cache: a crash image has to be recovered
+/// under the same belief as it was recorded.
 ///
 /// # Errors
 /// Names the attribute and the device.
-pub fn configure(device: &LoopDevice, settings: &DriveSettings) -> Result<(), RunError> {
-    let set = |attribute: &str, value: &str| {
-        device
-            .set_queue(attribute, value)
-            .map_err(kernel_error(format!(
-                "cannot set {attribute} of {}",
-                device.path().display()
-            )))
+pub fn report_cache(device: &LoopDevice, settings: &DriveSettings) -> Result<(), RunError> {
+    let wanted = match settings.write_cache_reported {
+        WriteCacheReported::Back => "write back",
+        WriteCacheReported::Through => "write through",
     };
-    set("max_sectors_kb", MAX_SECTORS_KB)?;
-    if settings.write_cache_reported == WriteCacheReported::Through {
-        set("write_cache", "write through")?;
+    // The attribute outlives a detach: a number that was once told "write
+    // through" still says so to whoever attaches it next. Written only where
+    // it differs: setting one costs a freeze of the queue, as much as a mount.
+    let now = device.queue("write_cache").map_err(kernel_error(format!(
+        "cannot read write_cache of {}",
+        device.path().display()
+    )))?;
+    if now == wanted {
+        return Ok(());
     }
-    Ok(())
+    set(device, "write_cache", wanted)
+}
+
+fn set(device: &LoopDevice, attribute: &str, value: &str) -> Result<(), RunError> {
+    device
+        .set_queue(attribute, value)
+        .map_err(kernel_error(format!(
+            "cannot set {attribute} of {}",
+            device.path().display()
+        )))
 }
 
 /// The queue settings of an attached device.
