@@ -214,7 +214,7 @@ fn below(out: &mut String, cell: &CellView<'_>, style: Style) {
         && coverage.uncovered_cut_points > 0
     {
         let text = format!(
-            "{name}: {} cut points were not judged, the budget was used up before them",
+            "{name}: {} cut points were looked at in part or not at all, the budget of images was used up",
             number(coverage.uncovered_cut_points)
         );
         say("uncovered", Paint::Yellow, text);

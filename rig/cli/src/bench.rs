@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use plugpull_crash::drive::recorder::PositionReader;
 use plugpull_crash::kernel::fork::let_go;
-use plugpull_crash::kernel::loopdev::LoopDevice;
+use plugpull_crash::kernel::loopdev::{Caching, LoopDevice};
 use plugpull_crash::serve::memory::SharedMemory;
 use plugpull_crash::serve::process::DriveProcess;
 use plugpull_crash::state::CrashState;
@@ -321,8 +321,13 @@ fn bare_rate(
 }
 
 fn bare(cell: &PlannedCell, image: &SharedMemory) -> Result<(), RunError> {
-    let device = LoopDevice::attach(image.as_fd(), cell.drive.logical_block_bytes, &loop_name())
-        .map_err(kernel_error("cannot attach"))?;
+    let device = LoopDevice::attach(
+        image.as_fd(),
+        cell.drive.logical_block_bytes,
+        &loop_name(),
+        Caching::Direct,
+    )
+    .map_err(kernel_error("cannot attach"))?;
     if let Ok((mounted, _)) = ext4::mount(&cell.stack, &device.path()) {
         let _ = read_files(mounted.as_fd(), &cell.workload);
         let_go(|| drop(mounted));
@@ -335,7 +340,7 @@ fn loop_name() -> String {
 }
 
 /// Acknowledged 4 KiB fdatasync writes per second through the drive, against
-/// the same on a plain loop device over memory.
+/// the same on a plain loop device (as `losetup` makes it) over memory.
 fn recording(context: &Context, folder: &Path) -> Result<Figure, RunError> {
     let plan = planned("barrier=1", RECORDS, "fdatasync")?;
     let cell = only_cell(&plan)?;
@@ -386,8 +391,13 @@ fn plain_rate(context: &Context, cell: &PlannedCell, run: RunId) -> Result<f64, 
         .map_err(kernel_error("memory"))?;
     let positions =
         SharedMemory::new("plugpull-positions", 4096).map_err(kernel_error("memory"))?;
-    let device = LoopDevice::attach(memory.as_fd(), cell.drive.logical_block_bytes, &loop_name())
-        .map_err(kernel_error("cannot attach"))?;
+    let device = LoopDevice::attach(
+        memory.as_fd(),
+        cell.drive.logical_block_bytes,
+        &loop_name(),
+        Caching::Buffered,
+    )
+    .map_err(kernel_error("cannot attach"))?;
     workload_rate(context, cell, run, device, &PositionReader::new(positions))
 }
 

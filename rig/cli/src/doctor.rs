@@ -52,7 +52,13 @@ impl Row {
 /// # Errors
 /// When `out` cannot be written.
 pub fn run(json: bool, out: &mut dyn Write) -> io::Result<Exit> {
-    report(&Machine::this(), json, out)
+    let mut text = Vec::new();
+    let exit = report(&Machine::this(), json, &mut text)?;
+    match out.write_all(&text).and_then(|()| out.flush()) {
+        // A reader that closed the pipe has seen what it wanted.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e),
+        _ => Ok(exit),
+    }
 }
 
 fn report(machine: &Machine, json: bool, out: &mut dyn Write) -> io::Result<Exit> {

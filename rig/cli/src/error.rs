@@ -1,7 +1,7 @@
 //! Why the rig could not do its job. Never a finding.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plugpull_crash::log::LogError;
 use plugpull_crash::serve::process::ProcessError;
@@ -97,6 +97,20 @@ pub enum RunError {
         /// What is wrong.
         source: ReportError,
     },
+    /// A recording that cannot be read back.
+    #[error(transparent)]
+    Recording(LogError),
+    /// A run that failed after it had begun to find things.
+    #[error(
+        "{source}; what was found is kept, go on with: plugpull run --resume {}",
+        shell_word(out)
+    )]
+    Begun {
+        /// Why.
+        source: Box<RunError>,
+        /// The run directory.
+        out: PathBuf,
+    },
     /// Ctrl-C or SIGTERM.
     #[error("interrupted")]
     Interrupted,
@@ -108,11 +122,46 @@ impl RunError {
     pub fn exit(&self) -> Exit {
         match self {
             RunError::Scenario(error) => error.exit(),
-            RunError::Usage(_) | RunError::RunDirectory { .. } => Exit::Usage,
+            RunError::Usage(_)
+            | RunError::RunDirectory { .. }
+            | RunError::Recording(_)
+            | RunError::Ledger { .. }
+            | RunError::Events { .. } => Exit::Usage,
+            RunError::Begun { source, .. } => source.exit(),
             RunError::Missing { .. } => Exit::Refused,
             RunError::Interrupted => Exit::Inconclusive,
             _ => Exit::Failed,
         }
+    }
+}
+
+/// A path as one word of a shell's command line.
+#[must_use]
+pub fn shell_word(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:=@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// Wraps an error of a file of a run directory that is read back: one that is
+/// not there makes the folder no run directory.
+pub(crate) fn read_error(
+    path: impl Into<PathBuf>,
+    remedy: &'static str,
+) -> impl FnOnce(io::Error) -> RunError {
+    let path = path.into();
+    move |source| {
+        if source.kind() == io::ErrorKind::NotFound {
+            return RunError::RunDirectory {
+                path,
+                reason: source.to_string(),
+                remedy,
+            };
+        }
+        file_error("cannot read", path, remedy)(source)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 use plugpull::context::Context;
-use plugpull::error::RunError;
+use plugpull::error::{RunError, shell_word};
 use plugpull::judge::Sabotage;
 use plugpull::progress::Bar;
 use plugpull::scenario_file::{load, plan};
@@ -280,7 +280,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, RunError> {
         let _ = writeln!(
             io::stderr(),
             "plugpull: interrupted; go on with: plugpull run --resume {}",
-            out.display()
+            shell_word(&out)
         );
     }
     Ok(report.exit())

@@ -86,28 +86,32 @@ impl Registry {
     #[must_use]
     pub fn open() -> Registry {
         let path = folder().join(format!("{}.jsonl", std::process::id()));
+        // The owner is in the file before the file has its name: whoever cleans
+        // at this moment would take a file without one for a dead run's.
+        let owner = ProcessId::of(std::process::id()).map(Entry::Owner);
         let open = || -> io::Result<fs::File> {
             fs::create_dir_all(folder())?;
-            fs::File::create(&path)
+            let temporary = path.with_extension("new");
+            let file = fs::File::create(&temporary)?;
+            if let Some(owner) = &owner {
+                append(&file, owner)?;
+            }
+            fs::rename(&temporary, &path)?;
+            Ok(file)
         };
-        let registry = Registry {
+        Registry {
             file: Mutex::new(open().ok()),
             path,
-        };
-        if let Some(owner) = ProcessId::of(std::process::id()) {
-            registry.write(&Entry::Owner(owner));
         }
-        registry
     }
 
     fn write(&self, entry: &Entry) {
-        let mut file = self
+        let file = self
             .file
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let (Some(file), Ok(mut line)) = (file.as_mut(), serde_json::to_vec(entry)) {
-            line.push(b'\n');
-            let _ = file.write_all(&line);
+        if let Some(file) = file.as_ref() {
+            let _ = append(file, entry);
         }
     }
 
@@ -120,6 +124,12 @@ impl Registry {
             });
         }
     }
+}
+
+fn append(mut file: &fs::File, entry: &Entry) -> io::Result<()> {
+    let mut line = serde_json::to_vec(entry).map_err(io::Error::other)?;
+    line.push(b'\n');
+    file.write_all(&line)
 }
 
 impl Drop for Registry {
@@ -210,6 +220,10 @@ fn clean_file(path: &Path, cleaned: &mut Cleaned) {
     }
     match fs::remove_file(path) {
         Ok(()) => cleaned.done.push(format!("removed {}", path.display())),
+        // Another plugpull was faster.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        // Another start cleaned at the same time.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => cleaned.left.push(format!("{}: {e}", path.display())),
     }
 }

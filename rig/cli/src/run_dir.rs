@@ -15,10 +15,10 @@ use plugpull_model::units::Trial;
 use plugpull_reports::read_events_file;
 use serde::Serialize;
 
-use crate::error::{RunError, file_error};
+use crate::error::{RunError, file_error, read_error};
 use crate::trial::TrialFiles;
 
-const ROOM: &str = "see that the disk has room and the folder is writable";
+pub(crate) const ROOM: &str = "see that the disk has room and the folder is writable";
 const WHOLE: &str = "see that the run directory is whole and readable";
 /// Largest plan.json that is read back: 4096 cells at a few kB each.
 const MAX_PLAN_BYTES: u64 = 64 << 20;
@@ -275,7 +275,7 @@ pub fn read_plan(path: &Path) -> Result<Plan, RunError> {
 /// # Errors
 /// Names the file and the line.
 pub fn read_all_events(name: &Path) -> Result<plugpull_reports::EventsFile, RunError> {
-    let file = File::open(name).map_err(file_error("cannot read", name, WHOLE))?;
+    let file = File::open(name).map_err(read_error(name, WHOLE))?;
     read_events_file(BufReader::new(file)).map_err(|source| RunError::Events {
         path: name.to_owned(),
         source,

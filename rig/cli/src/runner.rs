@@ -14,10 +14,10 @@ use plugpull_verify::check_ledger;
 use crate::capability::{Capability, Probe, probe};
 use crate::context::Context;
 use crate::environment;
-use crate::error::RunError;
+use crate::error::{RunError, shell_word};
 use crate::judge::Sabotage;
 use crate::judge::explore::{Found, Judged, Progress, Question, explore};
-use crate::run_dir::{RunDir, write_file};
+use crate::run_dir::{ROOM, RunDir, write_file};
 use crate::trial::{Recorded, Trial, TrialFiles, is_finished, load, record};
 
 /// What a run shows while it goes on.
@@ -205,21 +205,31 @@ impl Run<'_> {
                 break;
             }
         }
-        let finished = outcome.is_ok();
-        if finished {
+        if outcome.is_ok() {
             let verdict = self.report.verdict();
-            self.tell(Event::RunFinished { verdict })?;
+            outcome = self.tell(Event::RunFinished { verdict });
         }
         // What was found before an interruption or a failure is kept and shown.
+        let kept = self.keep();
+        let outcome = match outcome {
+            Ok(()) | Err(RunError::Interrupted) => kept,
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(()) => Ok(self.report),
+            Err(source) => Err(RunError::Begun {
+                source: Box::new(source),
+                out: self.directory.path().to_owned(),
+            }),
+        }
+    }
+
+    fn keep(&self) -> Result<(), RunError> {
         self.directory.sync()?;
         let path = self.directory.path();
         write_file(&path.join("report.json"), self.report.to_json().as_bytes())?;
         write_file(&path.join("report.html"), self.report.to_html().as_bytes())?;
-        self.directory.write_manifest()?;
-        match outcome {
-            Ok(()) | Err(RunError::Interrupted) => Ok(self.report),
-            Err(error) => Err(error),
-        }
+        self.directory.write_manifest()
     }
 
     /// One cell, from recording to verdict. An interrupted trial goes on from
@@ -295,6 +305,14 @@ impl Run<'_> {
             Ok(recorded) => Ok(Ok(recorded)),
             Err(_) if self.context.stopped() => Err(RunError::Interrupted),
             Err(error @ RunError::File { .. }) => Err(error),
+            // Whatever failed: without room there is no recording, and a cell
+            // that ended here would not be run again by --resume.
+            Err(_) if is_full(&files.folder) => Err(RunError::File {
+                what: "cannot record into",
+                path: files.folder.clone(),
+                source: std::io::Error::from_raw_os_error(libc::ENOSPC),
+                remedy: ROOM,
+            }),
             Err(error) => Ok(Err(error.to_string())),
         }
     }
@@ -345,10 +363,14 @@ impl Run<'_> {
     }
 }
 
+fn is_full(folder: &Path) -> bool {
+    nix::sys::statvfs::statvfs(folder).is_ok_and(|disk| disk.blocks_available() == 0)
+}
+
 fn whole(cell: &PlannedCell, trial: TrialNumber, number: u64, found: Found, out: &Path) -> Finding {
     let id = format!("{}#{number}", cell.id);
     Finding {
-        reproduce: format!("plugpull replay {} '{id}'", out.display()),
+        reproduce: format!("plugpull replay {} '{id}'", shell_word(out)),
         id,
         cell: cell.id.clone(),
         trial,

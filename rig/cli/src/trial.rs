@@ -12,6 +12,7 @@ use plugpull_crash::drive::device::RecordedDevice;
 use plugpull_crash::drive::recorder::{PositionReader, Recorder, RecorderStatus};
 use plugpull_crash::kernel::fork::let_go;
 use plugpull_crash::kernel::kmsg::KernelLog;
+use plugpull_crash::log::index::Kind;
 use plugpull_crash::log::reader::Recording;
 use plugpull_crash::log::writer::merge_marks;
 use plugpull_crash::serve::memory::SharedMemory;
@@ -28,7 +29,7 @@ use plugpull_model::units::Position;
 use plugpull_record::RunId;
 
 use crate::context::Context;
-use crate::error::{RunError, file_error, kernel_error};
+use crate::error::{RunError, file_error, kernel_error, read_error};
 use crate::stack::attach::{attach, open_drive, queue_settings};
 use crate::stack::ext4;
 
@@ -159,13 +160,19 @@ pub fn record(
     for path in [&raw.0, &raw.1] {
         fs::remove_file(path).map_err(file_error("cannot remove", path, ROOM))?;
     }
+    let recording = Recording::open(&files.log(), &files.index())?;
+    let (base, last) = (
+        Position(begun.status.base.unwrap_or(0)),
+        begun.last(context, &ledger),
+    );
+    let (commands, max_depth) = seen(&recording, base, last);
     let summary = RecordingSummary {
         issued: ledger.issued(),
         acknowledged: ledger.acknowledged(),
-        base: Position(begun.status.base.unwrap_or(0)),
-        last_acknowledgement: begun.last(context, &ledger),
-        commands: begun.status.commands.clone(),
-        max_depth: begun.status.max_depth,
+        base,
+        last_acknowledgement: last,
+        commands,
+        max_depth,
         latency_ns: begun.workload.latencies.summary(),
         requested_options: cell.stack.mount.clone(),
         effective_options: begun.effective_options,
@@ -182,12 +189,39 @@ pub fn record(
         summary: summary.clone(),
     };
     crate::run_dir::write_json(&files.cut(), &cut)?;
-    let recording = Recording::open(&files.log(), &files.index())?;
     Ok(Recorded::Trial(Box::new(Trial {
         recording,
         ledger,
         summary,
     })))
+}
+
+/// What the cut points see: commands completed between `base` and `last` by
+/// kind, and the most that were in flight at once.
+fn seen(recording: &Recording, base: Position, last: Position) -> (BTreeMap<String, u64>, u32) {
+    let mut commands: BTreeMap<String, u64> = Kind::ALL
+        .iter()
+        .map(|kind| (kind.name().to_owned(), 0))
+        .collect();
+    let mut edges: BTreeMap<u64, i32> = BTreeMap::new();
+    for command in recording.commands() {
+        if command.completed < base.0 || command.submitted >= last.0 {
+            continue;
+        }
+        edges.insert(command.submitted, 1);
+        edges.insert(command.completed, -1);
+        if command.completed < last.0 && command.errno == 0 {
+            *commands.entry(command.kind.name().to_owned()).or_default() += 1;
+        }
+    }
+    let (mut depth, mut most) = (0, 0);
+    for (at, change) in edges {
+        depth += change;
+        if (base.0..last.0).contains(&at) {
+            most = most.max(depth);
+        }
+    }
+    (commands, u32::try_from(most).unwrap_or(0))
 }
 
 /// Reads a finished recording back.
@@ -196,27 +230,21 @@ pub fn record(
 /// Names the file that is damaged.
 pub fn load(files: &TrialFiles) -> Result<Trial, RunError> {
     let cut = files.cut();
-    let text = fs::read(&cut).map_err(file_error(
-        "cannot read",
-        &cut,
-        "the trial was never finished; run again",
-    ))?;
+    let text =
+        fs::read(&cut).map_err(read_error(&cut, "the trial was never finished; run again"))?;
     let cut: SimulatedCut = serde_json::from_slice(&text).map_err(|e| RunError::RunDirectory {
         path: files.cut(),
         reason: e.to_string(),
         remedy: "the file is damaged; run again",
     })?;
     let path = files.ledger();
-    let file = File::open(&path).map_err(file_error(
-        "cannot read",
-        &path,
-        "see that the run directory is whole",
-    ))?;
+    let file =
+        File::open(&path).map_err(read_error(&path, "see that the run directory is whole"))?;
     let ledger = read_ledger(BufReader::new(file)).map_err(|source| RunError::Ledger {
         path: path.clone(),
         source,
     })?;
-    let recording = Recording::open(&files.log(), &files.index())?;
+    let recording = Recording::open(&files.log(), &files.index()).map_err(RunError::Recording)?;
     Ok(Trial {
         recording,
         ledger,

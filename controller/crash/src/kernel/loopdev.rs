@@ -1,4 +1,4 @@
-//! Loop devices through `LOOP_CONFIGURE`, always with direct I/O and autoclear.
+//! Loop devices through `LOOP_CONFIGURE`, always with autoclear.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -50,6 +50,25 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
+/// How a loop device reaches its backing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caching {
+    /// Direct I/O: each command reaches the backing as it is, several at once.
+    Direct,
+    /// Through the page cache, as `losetup` does unless told otherwise: one
+    /// command at a time. Only a baseline for benchmarks.
+    Buffered,
+}
+
+impl Caching {
+    fn flag(self) -> u32 {
+        match self {
+            Caching::Direct => LO_FLAGS_DIRECT_IO,
+            Caching::Buffered => 0,
+        }
+    }
+}
+
 /// An attached loop device. Closing the last descriptor detaches it, so that
 /// SIGKILL of this process does, too.
 #[derive(Debug)]
@@ -69,6 +88,7 @@ impl LoopDevice {
         backing: BorrowedFd<'_>,
         logical_block_bytes: u32,
         name: &str,
+        caching: Caching,
     ) -> io::Result<LoopDevice> {
         let control = OpenOptions::new()
             .read(true)
@@ -79,7 +99,7 @@ impl LoopDevice {
             // SAFETY: LOOP_CTL_GET_FREE takes no argument.
             let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
             let number = u32::try_from(number).map_err(|_| io::Error::last_os_error())?;
-            match Self::attach_number(number, backing, logical_block_bytes, name) {
+            match Self::attach_number(number, backing, logical_block_bytes, name, caching) {
                 Ok(device) => return Ok(device),
                 // ENXIO, ENOENT: the node is not there yet.
                 Err(e)
@@ -108,6 +128,7 @@ impl LoopDevice {
         backing: BorrowedFd<'_>,
         logical_block_bytes: u32,
         name: &str,
+        caching: Caching,
     ) -> io::Result<LoopDevice> {
         let device = OpenOptions::new()
             .read(true)
@@ -130,7 +151,7 @@ impl LoopDevice {
                 number,
                 encrypt_type: 0,
                 encrypt_key_size: 0,
-                flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO,
+                flags: LO_FLAGS_AUTOCLEAR | caching.flag(),
                 file_name,
                 crypt_name: [0; 64],
                 encrypt_key: [0; 32],

@@ -28,7 +28,7 @@ use super::images::ImageBackend;
 use super::memory::{PageSet, SharedMemory};
 
 /// Threads that serve a recorded drive: the depth that is seen without service times.
-const RECORDING_THREADS: usize = 4;
+const RECORDING_THREADS: usize = 2;
 /// Threads that serve crash images: recovery is sequential, unmount is not.
 const IMAGE_THREADS: usize = 2;
 /// `linux/prctl.h`; libc has no name for it.
@@ -314,10 +314,6 @@ fn isolate() {
     // buffers are reserved far larger than they are ever used.
     unsafe {
         libc::prctl(PR_SET_IO_FLUSHER, 1u64, 0, 0, 0);
-        if std::env::var_os("PP_RT").is_some() {
-            let p = libc::sched_param { sched_priority: 1 };
-            libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const p);
-        }
         libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT);
     }
 }
@@ -343,14 +339,7 @@ fn begin(
                 .map_err(|e| format!("cannot write the log {}: {e}", log.display()))?;
             let recorder = Arc::new(recorder);
             let drive = QueuedDrive::start(Arc::clone(&recorder)).map_err(|e| e.to_string())?;
-            let mount = serve(
-                drive,
-                std::env::var("PP_T")
-                    .ok()
-                    .and_then(|t| t.parse().ok())
-                    .unwrap_or(RECORDING_THREADS),
-            )
-            .map_err(|e| e.to_string())?;
+            let mount = serve(drive, RECORDING_THREADS).map_err(|e| e.to_string())?;
             Ok((mount, Some(recorder)))
         }
         Request::Images => {

@@ -369,7 +369,15 @@ fn component(
             bound,
         };
     }
-    let bound = BigUint::from(1u32) << group.len();
+    // A unit holds what one of its fragments left, or what is sure to be there:
+    // no more choices than these, whatever the order.
+    let bound = units.iter().fold(BigUint::from(1u32), |product, unit| {
+        let touching = group
+            .iter()
+            .filter(|index| fragments[**index].units.contains(unit))
+            .count();
+        product * (touching + sure(explorer, fixed, *unit).len().max(1))
+    });
     if group.len() > MAX_COMPONENT_FRAGMENTS {
         return Component {
             outcomes,
@@ -529,7 +537,7 @@ fn sample(
                 continue;
             };
             any = true;
-            let choices = settle(explorer, fragments, branch, &kept);
+            let choices = settle(explorer, fragments, branch, &kept, round % 2 == 0);
             out.add(explorer, choices.iter());
         }
         // Random subsets that only repeat images end the search too.
@@ -586,13 +594,14 @@ fn strategy(
     Some(kept)
 }
 
-/// The image of one choice of survivors. Where the order is open the command
-/// that completed last wins.
+/// The image of one choice of survivors. Where the order is open, the command
+/// that completed last wins, or the first one; the rounds take turns.
 fn settle(
     explorer: &Explorer<'_>,
     fragments: &[Fragment],
     branch: &Branch,
     kept: &[bool],
+    last_wins: bool,
 ) -> Outcome {
     let mut by_unit = fixed_by_unit(fragments, branch);
     for (index, kept) in branch.free.iter().zip(kept) {
@@ -611,7 +620,13 @@ fn settle(
             if let Some(durable) = explorer.durable.get(&unit) {
                 survivors.extend(durable);
             }
-            let winner = winners(explorer, &survivors).into_iter().max()?;
+            let open = winners(explorer, &survivors);
+            let winner = if last_wins {
+                open.iter().max()
+            } else {
+                open.iter().min()
+            };
+            let winner = *winner?;
             Some((unit, explorer.source(winner, unit)))
         })
         .collect();

@@ -9,7 +9,7 @@ use plugpull_crash::state::ImageId;
 use plugpull_crash::state::enumerate::{Limits, crash_states};
 use plugpull_crash::state::explorer::{Explorer, replay_to_base, unit_bytes};
 use plugpull_model::coverage::Coverage;
-use plugpull_model::drive::Honesty;
+use plugpull_model::drive::{Honesty, PlantedFault};
 use plugpull_model::ledger::Ledger;
 use plugpull_model::plan::{Plan, PlannedCell};
 use plugpull_model::scenario::Budget;
@@ -164,12 +164,11 @@ fn walk(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), RunError> {
     let budget = question.plan.budget;
-    let mut limits = Limits {
+    let limits = Limits {
         exhaustive: budget.exhaustive_states_per_cut,
         sampled: budget.sampled_states_per_cut,
     };
     if let Some((cut, _)) = question.only {
-        limits.sampled = limits.sampled.max(1);
         while explorer.position() < cut.0 {
             explorer.step();
         }
@@ -184,7 +183,12 @@ fn walk(
             break;
         }
         let cut = Position(explorer.position());
-        let cut_limits = within_budget(limits, &budget, handed_out, last - cut.0);
+        let cut_limits = match question.only {
+            // A larger sample begins with the smaller one, so that whatever the
+            // run saw here is among these.
+            Some(_) => limits,
+            None => within_budget(limits, &budget, handed_out, last - cut.0),
+        };
         let mut states = crash_states(&mut explorer, cut_limits, question.cell.states_seed);
         sabotage_states(&mut states, question.sabotage);
         if let Some((_, image)) = question.only {
@@ -228,7 +232,7 @@ fn walk(
         explorer.step();
     }
     judging.tally.possible = possible;
-    judging.tally.max_depth = question.trial.recording.header().max_depth;
+    judging.tally.max_depth = question.trial.summary.max_depth;
     let never_came = pool.finish(|outcome| judging.take(outcome));
     if never_came > 0 {
         judging.tally.unjudged(
@@ -279,6 +283,23 @@ pub(super) fn never_exercised(question: &Question<'_>) -> Option<String> {
     if cell.drive.flush == Honesty::Ignored && count(Kind::Flush) == 0 && count(Kind::WriteFua) == 0
     {
         return Some("FLUSH, which the drive is set to ignore".to_owned());
+    }
+    let failed = question
+        .trial
+        .recording
+        .commands()
+        .iter()
+        .any(|command| command.errno != 0);
+    let window = cell.drive.faults.iter().any(|fault| {
+        matches!(
+            fault,
+            PlantedFault::WriteEio { .. }
+                | PlantedFault::WriteEnospc { .. }
+                | PlantedFault::DeadDevice { .. }
+        )
+    });
+    if window && !failed {
+        return Some("a command in the window of the planted errors".to_owned());
     }
     if cell.workload.writers.len() > 1 && summary.max_depth < 2 {
         return Some("a depth above 1, which several writers claim".to_owned());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use plugpull_crash::kernel::fork::let_go;
 use plugpull_crash::kernel::kmsg::{KernelLog, is_fault};
-use plugpull_crash::kernel::loopdev::LoopDevice;
+use plugpull_crash::kernel::loopdev::{Caching, LoopDevice};
 use plugpull_crash::kernel::mount::DetachedMount;
 use plugpull_crash::log::reader::Recording;
 use plugpull_crash::serve::memory::SharedMemory;
@@ -144,13 +144,19 @@ impl<'a> Ext4Observer<'a> {
                 server.drive.as_fd(),
                 settings.logical_block_bytes,
                 &name,
+                Caching::Direct,
             )
             .ok()
         });
         let device = match again {
             Some(device) => device,
-            None => LoopDevice::attach(server.drive.as_fd(), settings.logical_block_bytes, &name)
-                .map_err(|e| format!("cannot attach a crash image: {e}"))?,
+            None => LoopDevice::attach(
+                server.drive.as_fd(),
+                settings.logical_block_bytes,
+                &name,
+                Caching::Direct,
+            )
+            .map_err(|e| format!("cannot attach a crash image: {e}"))?,
         };
         report_cache(&device, settings).map_err(|e| e.to_string())?;
         self.loop_number = Some(device.number());

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
-use plugpull_crash::kernel::loopdev::LoopDevice;
+use plugpull_crash::kernel::loopdev::{Caching, LoopDevice};
 use plugpull_crash::kernel::mount::DetachedMount;
 use plugpull_crash::serve::fuse::FILE_NAME;
 use plugpull_model::drive::{DriveSettings, WriteCacheReported};
@@ -51,7 +51,7 @@ pub fn open_drive(mount: &DetachedMount) -> io::Result<(File, u32)> {
 /// Names the call and the device.
 pub fn attach(drive: BorrowedFd<'_>, settings: &DriveSettings) -> Result<LoopDevice, RunError> {
     let name = format!("{LOOP_NAME}{}", std::process::id());
-    let device = LoopDevice::attach(drive, settings.logical_block_bytes, &name)
+    let device = LoopDevice::attach(drive, settings.logical_block_bytes, &name, Caching::Direct)
         .map_err(kernel_error("cannot attach the drive to a loop device"))?;
     set(&device, "max_sectors_kb", MAX_SECTORS_KB)?;
     report_cache(&device, settings)?;
