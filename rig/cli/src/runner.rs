@@ -7,7 +7,7 @@ use plugpull_model::event::{CellName, EVENTS_SCHEMA, Event};
 use plugpull_model::plan::{Plan, PlannedCell};
 use plugpull_model::stack::Filesystem;
 use plugpull_model::units::Trial as TrialNumber;
-use plugpull_model::verdict::{Finding, InconclusiveReason, Verdict};
+use plugpull_model::verdict::{Exit, Finding, InconclusiveReason, Verdict};
 use plugpull_reports::Report;
 use plugpull_verify::check_ledger;
 
@@ -217,10 +217,11 @@ impl Run<'_> {
         };
         match outcome {
             Ok(()) => Ok(self.report),
-            Err(source) => Err(RunError::Begun {
+            Err(source) if source.exit() == Exit::Failed => Err(RunError::Begun {
                 source: Box::new(source),
                 out: self.directory.path().to_owned(),
             }),
+            Err(source) => Err(source),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{GeneratorError, LatencyHistogram, monotonic_ns};
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 
 /// What the writers did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadSummary {
     /// Records whose write was called.
     pub issued: u64,

@@ -311,21 +311,10 @@ pub fn marked(mark: &str) -> Vec<Seen> {
 
 /// The live drive processes that `runner` has started.
 pub fn drives_of(runner: u32) -> Vec<Seen> {
-    // A child that has not executed its program yet has its parent's arguments.
-    let list = format!("/proc/{runner}/task");
-    let Ok(tasks) = fs::read_dir(list) else {
-        return Vec::new();
-    };
-    tasks
-        .flatten()
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|children| {
-            children
-                .split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect::<Vec<u32>>()
-        })
+    pids()
+        .into_iter()
         .filter_map(see)
+        .filter(|seen| seen.parent == runner)
         .filter(|seen| seen.state != 'Z' && seen.is_drive())
         .collect()
 }
