@@ -30,7 +30,7 @@ use plugpull_record::RunId;
 
 use crate::context::Context;
 use crate::error::{RunError, file_error, kernel_error, read_error};
-use crate::stack::attach::{attach, open_drive, queue_settings};
+use crate::stack::attach::{attach, open_drive, queue_settings, release};
 use crate::stack::ext4;
 
 const ROOM: &str = "see that the disk has room and the folder is writable";
@@ -378,9 +378,7 @@ fn record_ext4(
     // Takes the stack down while the drive still works: what follows the last
     // acknowledgement is in the log and is not cut.
     let_go(|| drop(mounted));
-    device
-        .detach()
-        .map_err(kernel_error("cannot detach the recorded drive"))?;
+    release(device, &cell.drive).map_err(kernel_error("cannot detach the recorded drive"))?;
     drop(drive);
     context.go_on()?;
     let status = process.finish()?;

@@ -45,7 +45,10 @@ drives = ["drive"]
         verdict: cell["verdict"].as_str().expect("verdict").to_owned(),
         reason: cell["reason"].as_str().unwrap_or_default().to_owned(),
         acknowledged: cell["records"]["acknowledged"].as_u64().expect("number"),
-        cause: cell["first_finding"]["cause"].as_str().unwrap_or_default().to_owned(),
+        cause: cell["first_finding"]["cause"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
         findings: cell["findings"]
             .as_object()
             .expect("findings")
@@ -76,7 +79,11 @@ const SMALL: &str = "[budget]\nsampled_states_per_cut = 200";
 #[test]
 fn an_honest_volatile_drive_with_flushes_gives_no_finding() {
     let cell = run("flush", "cache = \"volatile\"", "");
-    assert_eq!((cell.verdict.as_str(), cell.exit), ("upheld", Some(0)), "{cell:?}");
+    assert_eq!(
+        (cell.verdict.as_str(), cell.exit),
+        ("upheld", Some(0)),
+        "{cell:?}"
+    );
 }
 
 #[test]
@@ -96,7 +103,11 @@ fn a_drive_that_ignores_fua_loses_and_is_named_as_the_cause() {
 #[test]
 fn ignoring_fua_is_inconclusive_where_no_fua_was_seen() {
     let cell = run("flush", "cache = \"volatile\"\nfua = \"ignored\"", "");
-    assert_eq!((cell.verdict.as_str(), cell.exit), ("inconclusive", Some(3)), "{cell:?}");
+    assert_eq!(
+        (cell.verdict.as_str(), cell.exit),
+        ("inconclusive", Some(3)),
+        "{cell:?}"
+    );
     assert!(cell.reason.contains("FUA"), "{}", cell.reason);
 }
 
@@ -108,7 +119,11 @@ fn acknowledging_without_a_flush_is_named_as_the_cause() {
 
 #[test]
 fn shorn_writes_are_found_inside_a_logical_block() {
-    let cell = run("flush", "cache = \"volatile\"\nflush = \"ignored\"\nfaults = [\"shorn\"]", SMALL);
+    let cell = run(
+        "flush",
+        "cache = \"volatile\"\nflush = \"ignored\"\nfaults = [\"shorn\"]",
+        SMALL,
+    );
     assert!(cell.findings.contains_key("shorn"), "{cell:?}");
     assert!(!cell.findings.contains_key("torn"), "{cell:?}");
 }
@@ -118,26 +133,42 @@ fn torn_writes_are_found_at_logical_blocks_and_not_with_an_atomic_unit_that_cove
     let lying = "cache = \"volatile\"\nflush = \"ignored\"\nlogical_block_bytes = 512";
     let cell = run("flush", lying, SMALL);
     assert!(cell.findings.contains_key("torn"), "{cell:?}");
-    let cell = run("flush", &format!("{lying}\natomic_write_bytes = 4096"), SMALL);
+    let cell = run(
+        "flush",
+        &format!("{lying}\natomic_write_bytes = 4096"),
+        SMALL,
+    );
     assert_eq!(cell.kinds(), ["lost"], "{cell:?}");
 }
 
 #[test]
 fn a_flipped_bit_is_corrupt() {
-    let cell = run("flush", "cache = \"volatile\"\nfaults = [\"bit-corruption\"]", "");
+    let cell = run(
+        "flush",
+        "cache = \"volatile\"\nfaults = [\"bit-corruption\"]",
+        "",
+    );
     assert!(cell.findings.contains_key("corrupt"), "{cell:?}");
     assert_eq!(cell.cause, "planted-fault");
 }
 
 #[test]
 fn a_write_that_also_lands_elsewhere_is_misdirected() {
-    let cell = run("flush", "cache = \"volatile\"\nfaults = [\"misdirected\"]", "");
+    let cell = run(
+        "flush",
+        "cache = \"volatile\"\nfaults = [\"misdirected\"]",
+        "",
+    );
     assert!(cell.findings.contains_key("misdirected"), "{cell:?}");
 }
 
 #[test]
 fn one_lost_write_is_lost() {
-    let cell = run("flush", "cache = \"volatile\"\nfaults = [\"one-lost-write\"]", "");
+    let cell = run(
+        "flush",
+        "cache = \"volatile\"\nfaults = [\"one-lost-write\"]",
+        "",
+    );
     assert!(cell.findings.contains_key("lost"), "{cell:?}");
 }
 
@@ -154,7 +185,11 @@ fn writes_that_persist_out_of_order_are_unserializable_only_under_order_prefix()
 fn a_write_that_fails_with_eio_acknowledges_nothing() {
     let window = "faults = [{ write-eio = { from_event = 8, to_event = 1000 } }]";
     let cell = run("flush", &format!("cache = \"volatile\"\n{window}"), "");
-    assert_eq!((cell.verdict.as_str(), cell.acknowledged), ("upheld", 2), "{cell:?}");
+    assert_eq!(
+        (cell.verdict.as_str(), cell.acknowledged),
+        ("upheld", 2),
+        "{cell:?}"
+    );
 }
 
 #[test]
@@ -168,12 +203,20 @@ fn a_window_of_errors_that_nothing_hits_is_inconclusive() {
 fn a_dead_device_acknowledges_nothing_from_then_on() {
     let window = "faults = [{ dead-device = { from_event = 12 } }]";
     let cell = run("flush", &format!("cache = \"volatile\"\n{window}"), "");
-    assert_eq!((cell.verdict.as_str(), cell.acknowledged), ("upheld", 3), "{cell:?}");
+    assert_eq!(
+        (cell.verdict.as_str(), cell.acknowledged),
+        ("upheld", 3),
+        "{cell:?}"
+    );
 }
 
 #[test]
 fn loss_inside_the_window_is_contractual_and_not_a_failure() {
     let drive = "cache = \"volatile\"\nflush = \"ignored\"";
     let cell = run("flush", drive, "[contract]\nloss_window_ms = 60000");
-    assert_eq!((cell.verdict.as_str(), cell.findings.len()), ("upheld", 0), "{cell:?}");
+    assert_eq!(
+        (cell.verdict.as_str(), cell.findings.len()),
+        ("upheld", 0),
+        "{cell:?}"
+    );
 }

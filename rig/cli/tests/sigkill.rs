@@ -7,6 +7,7 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{
@@ -31,7 +32,7 @@ fn scenario() -> Scenario {
     Scenario::honest(
         "records_per_writer = 6\nwriters = 2",
         &[("volatile", VOLATILE), ("protected", PROTECTED)],
-        "images_per_cell = 120\nsampled_states_per_cut = 8\nuse_every = 8",
+        "images_per_cell = 80\nsampled_states_per_cut = 8\nuse_every = 8",
     )
 }
 
@@ -93,7 +94,7 @@ impl Rig {
             let cell = cell(&report, id);
             assert_eq!(cell["verdict"], "upheld", "{context}: {cell}");
             let checked = cell["crash_states"]["checked"].as_u64();
-            assert!(checked > Some(50), "{context}: {cell}");
+            assert!(checked > Some(20), "{context}: {cell}");
         }
         ended
     }
@@ -300,6 +301,9 @@ fn aftermath(rig: &mut Rig, victim: Victim, killed: &Killed, context: &str) {
 }
 
 fn kill_at_moments(victim: Victim, moments: u32, seed: u64) {
+    // One after the other: a moment is a part of a life that was measured.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rig = Rig::new();
     let mut random = Moments::new(seed);
     let lives = lives(&mut rig);

@@ -1,6 +1,6 @@
 //! The writers: one thread each, and the order of position, line, write and acknowledgement.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -56,8 +56,11 @@ pub(crate) struct Engine<'a> {
 /// How the writers hear of each other.
 #[derive(Default)]
 struct Common {
-    /// Held for writing until every writer stands ready.
+    /// Held for writing until every writer was started.
     start: RwLock<()>,
+    /// Writers that run: the first of them wait until all do, so that even a
+    /// short workload has several commands in flight.
+    running: AtomicUsize,
     abort: AtomicBool,
     first_error: Mutex<Option<String>>,
 }
@@ -142,6 +145,13 @@ impl Engine<'_> {
         let mut buffer = AlignedBuffer::new(self.workload.record_bytes as usize);
         let pause = Duration::from_micros(u64::from(self.workload.pause_us));
         drop(common.start.read());
+        common.running.fetch_add(1, Ordering::Relaxed);
+        while common.running.load(Ordering::Relaxed) < self.workload.writers.len()
+            && !common.abort.load(Ordering::Relaxed)
+            && !self.stop.load(Ordering::Relaxed)
+        {
+            thread::sleep(Duration::from_micros(20));
+        }
         let mut idle_since = Instant::now();
         for write in self.workload.writes(writer) {
             encode(&key_of(self.run, &write), &mut buffer).map_err(|source| {

@@ -81,6 +81,23 @@ pub fn names_no_device(line: &str) -> bool {
     !line.contains("loop")
 }
 
+/// Whether a fault that names no device is one of the stack: on a machine that
+/// does other things too, somebody else's driver may warn at any moment.
+#[must_use]
+pub fn is_ours(line: &str) -> bool {
+    [
+        "ext4",
+        "EXT4",
+        "jbd2",
+        "JBD2",
+        "fs/buffer.c",
+        "drivers/block/loop.c",
+        "Comm: plugpull",
+    ]
+    .iter()
+    .any(|sign| line.contains(sign))
+}
+
 /// Whether a line is a fault of the kernel's own: an oops, a warning with a
 /// back trace, a file system forced read-only.
 #[must_use]
@@ -100,6 +117,16 @@ pub fn is_fault(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_of_somebody_elses_driver_is_not_ours() {
+        assert!(is_ours(
+            "WARNING: CPU: 1 PID: 7 at fs/ext4/inode.c:99 ext4_x+0x1/0x2"
+        ));
+        assert!(!is_ours(
+            "WARNING: CPU: 1 PID: 7 at drivers/gpu/drm/x.c:9 f+0x1/0x2"
+        ));
+    }
 
     #[test]
     fn a_device_is_not_taken_for_another_with_more_digits() {

@@ -23,7 +23,7 @@ use plugpull_model::plan::PlannedCell;
 use plugpull_record::RunId;
 
 use crate::context::Context;
-use crate::stack::attach::{open_drive, report_cache};
+use crate::stack::attach::{open_drive, release, report_cache};
 use crate::stack::ext4;
 use crate::trial::end;
 
@@ -179,8 +179,7 @@ impl<'a> Ext4Observer<'a> {
         }
         let failed = recovery != RecoveryOutcome::Recovered;
         let lines = ext4::kernel_lines(&mut self.log, &device.name(), failed);
-        device
-            .detach()
+        release(device, &self.cell.drive)
             .map_err(|e| format!("cannot detach a crash image: {e}"))?;
         let kernel_faults = lines
             .iter()

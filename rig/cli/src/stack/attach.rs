@@ -81,6 +81,19 @@ pub fn report_cache(device: &LoopDevice, settings: &DriveSettings) -> Result<(),
     set(device, "write_cache", wanted)
 }
 
+/// Detaches a device that [`report_cache`] was asked for. Loop devices belong
+/// to the machine: none is handed back that tells its next user to leave out
+/// flushes.
+///
+/// # Errors
+/// The kernel's error.
+pub fn release(device: LoopDevice, settings: &DriveSettings) -> io::Result<()> {
+    if settings.write_cache_reported == WriteCacheReported::Through {
+        device.set_queue("write_cache", "write back")?;
+    }
+    device.detach()
+}
+
 fn set(device: &LoopDevice, attribute: &str, value: &str) -> Result<(), RunError> {
     device
         .set_queue(attribute, value)

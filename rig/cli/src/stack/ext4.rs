@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use plugpull_crash::kernel::fork::spawn;
-use plugpull_crash::kernel::kmsg::{KernelLog, is_fault, names_device, names_no_device};
+use plugpull_crash::kernel::kmsg::{KernelLog, is_fault, is_ours, names_device, names_no_device};
 use plugpull_crash::kernel::mount::{DetachedMount, MountFailure, MountOptions};
 use plugpull_model::observation::{CheckerOutcome, RecoveryOutcome};
 use plugpull_model::stack::{RecoveryStep, Stack};
@@ -118,7 +118,7 @@ pub fn kernel_lines(log: &mut KernelLog, device_name: &str, nameless: bool) -> V
                 || (nameless
                     && names_no_device(line)
                     && (line.starts_with("JBD2") || line.contains("EXT4-fs")))
-                || (names_no_device(line) && is_fault(line))
+                || (names_no_device(line) && is_fault(line) && is_ours(line))
         })
         .take(MAX_MESSAGES)
         .collect()

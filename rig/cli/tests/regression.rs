@@ -1,0 +1,220 @@
+//! Bugs that plugpull had. One paragraph each: what it was, what followed from
+//! it, what ended it; and a test that fails where it comes back.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{
+    EXT4, PROTECTED, Scenario, VOLATILE, cell, command, ext4, plugpull, registry_file, run,
+};
+use plugpull::capability::{Capability, require_or_skip};
+use plugpull::registry::ProcessId;
+use serde_json::Value;
+
+fn report_of(scenario: &Scenario, folder: &Path, name: &str, code: i32) -> Value {
+    let path = scenario.write(folder);
+    let ended = plugpull(&[
+        "run".as_ref(),
+        path.as_os_str(),
+        "--json".as_ref(),
+        "--jobs".as_ref(),
+        "2".as_ref(),
+        "--out".as_ref(),
+        folder.join(name).as_os_str(),
+    ]);
+    ended.exits(code);
+    ended.leaves_nothing();
+    serde_json::from_str(&ended.stdout).expect("a report")
+}
+
+/// An image was judged while the unmount of the previous one still wrote to
+/// it: a child process between fork and exec (the e2fsck of the other worker)
+/// held a copy of the mount's descriptor, so that the mount lived on after its
+/// owner had closed it. Consequence: two false `unreadable` findings on an
+/// honest drive. Fix: starting a child and letting go of descriptors exclude
+/// each other, and a detach waits until the loop device is bound to nothing.
+#[test]
+fn a_child_that_is_being_started_keeps_no_image_mounted() {
+    if require_or_skip(EXT4, "a_child_that_is_being_started_keeps_no_image_mounted").is_err() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    // A child for every image, on two workers.
+    let scenario = Scenario::honest(
+        "records_per_writer = 8\nwriters = 2",
+        &[("protected", PROTECTED)],
+        "images_per_cell = 400\nuse_every = 1",
+    );
+    let report = report_of(&scenario, folder.path(), "run", 0);
+    let cell = cell(&report, "ext4-barrier@protected");
+    assert_eq!(cell["verdict"], "upheld", "{cell}");
+    assert_eq!(cell["findings"], serde_json::json!({}), "{cell}");
+    let checked = cell["crash_states"]["checked"].as_u64();
+    assert!(checked > Some(100), "{cell}");
+    assert_eq!(cell["used"].as_u64(), checked, "{cell}");
+}
+
+/// A loop device that was once told `write through` says so to whoever attaches
+/// it next: the queue attribute outlives a detach, and plugpull set it only
+/// where a drive reports `through`. Consequence: the kernel left out every
+/// flush on an honest volatile drive, and hundreds of acknowledged records were
+/// called lost. Fix: the attribute is read at every attach and set where it
+/// differs, and a device is handed back as the kernel would have it.
+#[test]
+fn a_loop_device_does_not_remember_the_cache_of_its_last_drive() {
+    if require_or_skip(
+        EXT4,
+        "a_loop_device_does_not_remember_the_cache_of_its_last_drive",
+    )
+    .is_err()
+    {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let workload = "records_per_writer = 4\nwriters = 1";
+    let budget = "images_per_cell = 100\nuse_every = 64";
+    // The hidden nobarrier: it must violate, on the first free loop device.
+    let hidden = format!("{VOLATILE}write_cache_reported = \"through\"\n");
+    let through = Scenario::honest(workload, &[("hidden", &hidden)], budget);
+    let before = told_through();
+    let report = report_of(&through, folder.path(), "through", 1);
+    let hidden = cell(&report, "ext4-barrier@hidden");
+    assert_eq!(hidden["queue"]["write_cache"], "write through", "{hidden}");
+    assert_eq!(hidden["commands"]["flush"], 0, "{hidden}");
+    let after = told_through();
+    for name in &after {
+        assert!(before.contains(name), "{name} was left at write through");
+    }
+    // Whoever was killed could not hand its device back: as if all were.
+    let dirtied: Vec<String> = attached_by_nobody();
+    for name in &dirtied {
+        fs::write(queue(name), "write through").expect("set");
+    }
+    let honest = Scenario::honest(workload, &[("volatile", VOLATILE)], budget);
+    let report = report_of(&honest, folder.path(), "honest", 0);
+    for name in &dirtied {
+        fs::write(queue(name), "write back").expect("set");
+    }
+    let volatile = cell(&report, "ext4-barrier@volatile");
+    assert_eq!(volatile["queue"]["write_cache"], "write back", "{volatile}");
+    assert_eq!(volatile["verdict"], "upheld", "{volatile}");
+}
+
+fn queue(name: &str) -> String {
+    format!("/sys/block/{name}/queue/write_cache")
+}
+
+fn attached_by_nobody() -> Vec<String> {
+    fs::read_dir("/sys/block")
+        .expect("/sys/block")
+        .flatten()
+        .filter(|entry| !entry.path().join("loop").exists())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("loop"))
+        .collect()
+}
+
+/// Loop devices that can cache and are told that they do not. One that was
+/// never attached has nothing to cache and says the same: setting tells.
+fn told_through() -> Vec<String> {
+    attached_by_nobody()
+        .into_iter()
+        .filter(|name| fs::read_to_string(queue(name)).is_ok_and(|text| text.contains("through")))
+        .collect()
+}
+
+/// Two processes that cleaned up after the same dead run at the same time both
+/// saw its file, and the slower one reported a failure to remove it.
+/// Consequence: `plugpull clean` exited 5 with nothing wrong. Fix: a file that
+/// is gone is a file that was cleaned.
+#[test]
+fn cleaning_twice_at_the_same_time_is_no_failure() {
+    if require_or_skip(
+        &[Capability::Root],
+        "cleaning_twice_at_the_same_time_is_no_failure",
+    )
+    .is_err()
+    {
+        return;
+    }
+    let mut child = std::process::Command::new("true").spawn().expect("true");
+    let dead = ProcessId {
+        pid: child.id(),
+        started_ticks: 1,
+    };
+    child.wait().expect("it ends");
+    let path = registry_file(dead.pid);
+    fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+    for _ in 0..20 {
+        let owner = serde_json::json!({ "owner": dead });
+        fs::write(&path, format!("{owner}\n")).expect("written");
+        let ended: Vec<_> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| run(&mut command(&["clean"]))))
+                .collect();
+            all.into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect()
+        });
+        for ended in ended {
+            assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        }
+        assert!(!path.exists());
+    }
+}
+
+/// A run's registry file had its name before it named its owner, so that
+/// whoever cleaned at that moment took it for a dead run's and removed it.
+/// Consequence: after a SIGKILL of that run nothing would have ended what it
+/// left. Fix: the owner is written under another name first, then renamed.
+#[test]
+fn a_run_that_starts_while_others_clean_stays_registered() {
+    if require_or_skip(
+        EXT4,
+        "a_run_that_starts_while_others_clean_stays_registered",
+    )
+    .is_err()
+    {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut scenario = Scenario::honest(
+        "records_per_writer = 40\npause_us = 1000",
+        &[("volatile", VOLATILE)],
+        "",
+    );
+    scenario.stacks = vec![("ext4".to_owned(), ext4("barrier=1"))];
+    let path = scenario.write(folder.path());
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = plugpull::registry::clean();
+            }
+        });
+        for index in 0..20 {
+            let out = folder.path().join(index.to_string());
+            let mut running = common::start(&mut command(&[
+                "run".as_ref(),
+                path.as_os_str(),
+                "--out".as_ref(),
+                out.as_os_str(),
+            ]));
+            let begun = common::until(&mut running, || {
+                common::count(&common::events(&out), "cell-started") > 0
+            });
+            let registered = registry_file(running.pid()).exists();
+            running.signal(nix::sys::signal::Signal::SIGKILL);
+            let ended = running.wait(common::LONG);
+            common::nothing_runs(&ended.mark, ended.pid);
+            if !begun || !registered {
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+            assert!(begun, "{}", ended.stderr);
+            assert!(registered, "run {index} is not registered");
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
