@@ -14,11 +14,15 @@ use plugpull_verify::check_ledger;
 use crate::capability::{Capability, Probe, probe};
 use crate::context::Context;
 use crate::environment;
-use crate::error::{RunError, shell_word};
+use crate::error::{RunError, file_error, shell_word};
 use crate::judge::Sabotage;
 use crate::judge::explore::{Found, Judged, Progress, Question, explore};
 use crate::run_dir::{ROOM, RunDir, write_file};
 use crate::trial::{Recorded, Trial, TrialFiles, is_finished, load, record};
+
+/// A recording that does not hold the concurrency it was made for is made
+/// again, so many times in all; then the cell is inconclusive.
+const MAX_RECORDINGS: u32 = 5;
 
 /// What a run shows while it goes on.
 pub trait Show {
@@ -302,20 +306,32 @@ impl Run<'_> {
         cell: &PlannedCell,
         files: &TrialFiles,
     ) -> Result<Result<Recorded, String>, RunError> {
-        match record(self.context, cell, self.plan.run_id(), files) {
-            Ok(recorded) => Ok(Ok(recorded)),
-            Err(_) if self.context.stopped() => Err(RunError::Interrupted),
-            Err(error @ RunError::File { .. }) => Err(error),
-            // Whatever failed: without room there is no recording, and a cell
-            // that ended here would not be run again by --resume.
-            Err(_) if is_full(&files.folder) => Err(RunError::File {
-                what: "cannot record into",
-                path: files.folder.clone(),
-                source: std::io::Error::from_raw_os_error(libc::ENOSPC),
-                remedy: ROOM,
-            }),
-            Err(error) => Ok(Err(error.to_string())),
+        for attempt in 1..=MAX_RECORDINGS {
+            match record(self.context, cell, self.plan.run_id(), files) {
+                Ok(Recorded::Trial(trial))
+                    if attempt < MAX_RECORDINGS && lacks_depth(cell, &trial) =>
+                {
+                    // Not judged yet, so nothing is chosen by its outcome.
+                    std::fs::remove_dir_all(&files.folder).map_err(file_error(
+                        "cannot remove",
+                        &files.folder,
+                        ROOM,
+                    ))?;
+                }
+                Ok(recorded) => return Ok(Ok(recorded)),
+                Err(_) if self.context.stopped() => return Err(RunError::Interrupted),
+                Err(error @ RunError::File { .. }) => return Err(error),
+                // Whatever failed: without room there is no recording, and a cell
+                // that ended here would not be run again by --resume.
+                Err(_) if is_full(&files.folder) => {
+                    return Err(file_error("cannot record into", &files.folder, ROOM)(
+                        std::io::Error::from_raw_os_error(libc::ENOSPC),
+                    ));
+                }
+                Err(error) => return Ok(Err(error.to_string())),
+            }
         }
+        Err(RunError::Interrupted)
     }
 
     fn judge(
@@ -366,6 +382,12 @@ impl Run<'_> {
 
 fn is_full(folder: &Path) -> bool {
     nix::sys::statvfs::statvfs(folder).is_ok_and(|disk| disk.blocks_available() == 0)
+}
+
+/// Whether several writers never had two commands in flight: on a busy machine
+/// a short workload's writers may run one after the other.
+fn lacks_depth(cell: &PlannedCell, trial: &Trial) -> bool {
+    cell.workload.writers.len() > 1 && trial.summary.max_depth < 2
 }
 
 fn whole(cell: &PlannedCell, trial: TrialNumber, number: u64, found: Found, out: &Path) -> Finding {

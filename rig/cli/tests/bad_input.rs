@@ -34,7 +34,7 @@ fn raw() -> Scenario {
 /// Two ext4 cells that take a few seconds: the first is violated, the second upheld.
 fn slow() -> Scenario {
     let mut scenario = Scenario::honest(
-        "records_per_writer = 6\nwriters = 2",
+        "records_per_writer = 8",
         &[("volatile", VOLATILE)],
         "images_per_cell = 250\nsampled_states_per_cut = 12\nuse_every = 64",
     );
@@ -604,7 +604,7 @@ fn a_full_disk_is_one_line_and_leaves_nothing_attached() {
     let disk = folder.path().join("disk");
     fs::create_dir(&disk).expect("made");
     // Too small for the plan, for the drive's log, for the log with its marks.
-    for size in ["8k", "64k", "1m"] {
+    for size in ["8k", "64k", "500k"] {
         let ended = in_namespace(
             &format!(
                 "mount -t tmpfs -o size={size} tmpfs \"$FOLDER/disk\"\n\

@@ -194,7 +194,7 @@ fn a_run_that_starts_while_others_clean_stays_registered() {
                 let _ = plugpull::registry::clean();
             }
         });
-        for index in 0..20 {
+        for index in 0..10 {
             let out = folder.path().join(index.to_string());
             let mut running = common::start(&mut command(&[
                 "run".as_ref(),

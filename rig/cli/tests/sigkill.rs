@@ -11,12 +11,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{
-    EXT4, Ended, Moments, PROTECTED, Running, Scenario, Seen, VOLATILE, cell, command, count,
-    drives_of, events, json, nothing_runs, plugpull, registry_file, send, start,
+    EXT4, Ended, Moments, PROTECTED, Running, Scenario, VOLATILE, cell, children_of, command,
+    count, drives_of, events, json, nothing_runs, plugpull, registry_file, send, start,
 };
 use nix::sys::signal::Signal;
 use plugpull::capability::require_or_skip;
-use serde_json::Value;
+use plugpull_crash::kernel::loopdev;
 use tempfile::TempDir;
 
 /// Moments of each kind of process in the normal test, and in the long one.
@@ -30,9 +30,9 @@ const MAX_MISSES: u32 = 5;
 /// Two honest ext4 cells: one run takes a second or two.
 fn scenario() -> Scenario {
     Scenario::honest(
-        "records_per_writer = 6\nwriters = 2",
+        "records_per_writer = 10\npause_us = 2000",
         &[("volatile", VOLATILE), ("protected", PROTECTED)],
-        "images_per_cell = 80\nsampled_states_per_cut = 8\nuse_every = 8",
+        "images_per_cell = 70\nsampled_states_per_cut = 8\nuse_every = 24",
     )
 }
 
@@ -100,46 +100,55 @@ impl Rig {
     }
 }
 
-/// What the run was doing, from its last event and its processes.
-fn phase(out: &Path, drives: &[Seen]) -> String {
+/// What the run was doing: its last event, its children, its loop devices and
+/// what is mounted on them.
+fn phase(runner: u32, out: &Path) -> String {
     let events = events(out);
-    let Some(last) = events.last() else {
-        return "starting".to_owned();
-    };
-    let kind = last
-        .as_object()
-        .and_then(|object| object.keys().next().cloned())
-        .or_else(|| last.as_str().map(str::to_owned))
-        .unwrap_or_default();
-    let recording = drives.iter().any(Seen::records);
-    let what = match kind.as_str() {
-        "cell-started" if recording => {
-            if mounted(out, &events) {
-                "recording, workload or unmount"
-            } else {
-                "recording, attach or mkfs or mount"
-            }
+    let last = events.last().map_or_else(
+        || "nothing".to_owned(),
+        |last| {
+            let key = last.as_object().and_then(|object| object.keys().next());
+            key.cloned()
+                .or_else(|| last.as_str().map(str::to_owned))
+                .unwrap_or_default()
+        },
+    );
+    let (mut recorded, mut servers, mut tools) = (0, 0, Vec::new());
+    for child in children_of(runner) {
+        if !child.is_drive() {
+            let name = child.arguments.first().cloned().unwrap_or_default();
+            tools.push(name.rsplit('/').next().unwrap_or_default().to_owned());
+        } else if child.records() {
+            recorded += 1;
+        } else {
+            servers += 1;
         }
-        "cell-started" => "before or after the recorded drive",
-        "recorded" | "found" if drives.is_empty() => "judging, between image servers",
-        "recorded" | "found" => "judging, attach or mount or read or detach",
-        "run-started" | "environment" | "planned" => "before a recording",
-        "cell-finished" => "between cells",
-        _ => "ending",
-    };
-    let cells = count(&events, "cell-started");
-    format!("cell {cells}: {what} (after {kind})")
-}
-
-/// Whether the recorded drive's file system has issued records: the ledger has lines.
-fn mounted(out: &Path, events: &[Value]) -> bool {
-    let started = events
+    }
+    let devices = loopdev::named(&format!("plugpull-{runner}"));
+    let mounted = devices
         .iter()
-        .filter_map(|event| event["cell-started"]["cell"].as_str());
-    started.last().is_some_and(|id| {
-        let ledger = out.join("cells").join(id).join("1/ledger");
-        std::fs::metadata(ledger).is_ok_and(|data| data.len() > 64)
-    })
+        .filter_map(|device| device.file_name())
+        .filter(|name| Path::new("/proc/fs/ext4").join(name).exists())
+        .count();
+    let what = match last.as_str() {
+        "cell-started" if mounted > 0 => "recording: mounted",
+        "cell-started" if tools.iter().any(|tool| tool.starts_with("mkfs")) => "recording: mkfs",
+        "cell-started" if !devices.is_empty() => "recording: attached",
+        "cell-started" => "recording: not attached",
+        "recorded" | "found" if tools.iter().any(|tool| tool == "e2fsck") => "judging: e2fsck",
+        "recorded" | "found" if mounted > 0 => "judging: mounted",
+        "recorded" | "found" if !devices.is_empty() => "judging: attached",
+        "recorded" | "found" => "judging: not attached",
+        "cell-finished" => "between cells",
+        "run-finished" => "reporting",
+        _ => "starting",
+    };
+    format!(
+        "{what} (cell {}, after {last}; {recorded} recorded drives, {servers} image servers, \
+         {} loop devices, {mounted} mounted)",
+        count(&events, "cell-started"),
+        devices.len(),
+    )
 }
 
 /// When each kind of process lives in an undisturbed run: from its first
@@ -192,7 +201,7 @@ fn kill_once(rig: &mut Rig, victim: Victim, after: Duration, which: u64) -> Opti
             running.wait(ENDS_WITHIN);
             return None;
         }
-        let phase = phase(&out, &drives_of(runner));
+        let phase = phase(runner, &out);
         running.signal(Signal::SIGKILL);
         return Some(Killed {
             out,
@@ -229,7 +238,7 @@ fn kill_once(rig: &mut Rig, victim: Victim, after: Duration, which: u64) -> Opti
         running.wait(ENDS_WITHIN);
         return None;
     }
-    let phase = phase(&out, &drives);
+    let phase = phase(runner, &out);
     send(target, Signal::SIGKILL);
     Some(Killed {
         out,
@@ -307,7 +316,7 @@ fn kill_at_moments(victim: Victim, moments: u32, seed: u64) {
     let mut rig = Rig::new();
     let mut random = Moments::new(seed);
     let lives = lives(&mut rig);
-    let life = match victim {
+    let mut life = match victim {
         Victim::Runner => lives.runner,
         Victim::RecordedDrive => lives.recorded_drive,
         Victim::ImageServer => lives.image_server,
@@ -319,6 +328,7 @@ fn kill_at_moments(victim: Victim, moments: u32, seed: u64) {
             let after = random.within(life, index, moments);
             let Some(killed) = kill_once(&mut rig, victim, after, random.next()) else {
                 println!("{victim:?} had ended {after:?} after its birth");
+                life = life.min(after);
                 continue;
             };
             let context = format!("{victim:?} killed after {after:?}, {}", killed.phase);

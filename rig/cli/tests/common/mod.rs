@@ -309,14 +309,20 @@ pub fn marked(mark: &str) -> Vec<Seen> {
         .collect()
 }
 
-/// The live drive processes that `runner` has started.
-pub fn drives_of(runner: u32) -> Vec<Seen> {
+/// The live children of `runner`.
+pub fn children_of(runner: u32) -> Vec<Seen> {
     pids()
         .into_iter()
         .filter_map(see)
-        .filter(|seen| seen.parent == runner)
-        .filter(|seen| seen.state != 'Z' && seen.is_drive())
+        .filter(|seen| seen.parent == runner && seen.state != 'Z')
         .collect()
+}
+
+/// The live drive processes that `runner` has started.
+pub fn drives_of(runner: u32) -> Vec<Seen> {
+    let mut drives = children_of(runner);
+    drives.retain(Seen::is_drive);
+    drives
 }
 
 /// Reads a JSON file.
