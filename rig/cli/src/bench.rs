@@ -14,7 +14,7 @@ use plugpull_crash::serve::memory::SharedMemory;
 use plugpull_crash::serve::process::DriveProcess;
 use plugpull_crash::state::CrashState;
 use plugpull_crash::state::enumerate::{Limits, crash_states};
-use plugpull_crash::state::explorer::{Explorer, replay_to_base, unit_bytes};
+use plugpull_crash::state::explorer::{DurableChange, Explorer, replay_to_base, unit_bytes};
 use plugpull_crash::state::image::WorkingImage;
 use plugpull_generator::{SharedLedger, prepare_files, read_files, run_files};
 use plugpull_model::plan::{Plan, PlannedCell};
@@ -192,7 +192,7 @@ fn crash_images(
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         context.go_on()?;
-        bare.push(bare_rate(context, cell, &trial, &base, &states)?);
+        bare.push(bare_rate(context, cell, &trial, &base, &changes, &states)?);
         ours.push(our_rate(
             context,
             cell,
@@ -218,7 +218,7 @@ fn our_rate(
     run: RunId,
     trial: &Trial,
     base: &SharedMemory,
-    changes: &[plugpull_crash::state::explorer::DurableChange],
+    changes: &[DurableChange],
     states: &[CrashState],
 ) -> Result<f64, RunError> {
     let watches: Vec<Watch> = (0..context.jobs).map(|_| Watch::default()).collect();
@@ -250,7 +250,7 @@ fn our_rate(
             let (next, failed) = (&next, &failed);
             scope.spawn(move || {
                 while let Some(state) = states.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match observer.observe(changes, state, false) {
+                    match observer.observe(&[], state, false) {
                         Ok(observation) => {
                             let _ = plugpull_verify::inspect(cell, run, &observation);
                         }
@@ -279,6 +279,7 @@ fn bare_rate(
     cell: &PlannedCell,
     trial: &Trial,
     base: &SharedMemory,
+    changes: &[DurableChange],
     states: &[CrashState],
 ) -> Result<f64, RunError> {
     let memory = || kernel_error("cannot write the images out");
@@ -286,7 +287,7 @@ fn bare_rate(
         WorkingImage::new(&trial.recording, base, unit_bytes(&cell.drive)).map_err(memory())?;
     let mut images = Vec::new();
     for state in states {
-        working.show(&[], state).map_err(memory())?;
+        working.show(changes, state).map_err(memory())?;
         images.push(
             working
                 .shown()

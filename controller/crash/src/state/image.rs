@@ -22,7 +22,6 @@ pub struct WorkingImage<'a> {
     shown: SharedMemory,
     durable: SharedMemory,
     written: PageSet,
-    applied: usize,
     touched: BTreeSet<u64>,
     restores: bool,
 }
@@ -49,7 +48,6 @@ impl<'a> WorkingImage<'a> {
             shown,
             durable,
             written: PageSet::new("plugpull-written", size)?,
-            applied: 0,
             touched: BTreeSet::new(),
             restores: true,
         })
@@ -73,20 +71,19 @@ impl<'a> WorkingImage<'a> {
         &self.written
     }
 
-    /// Shows `state` of a cut at which `changes` is what became durable since
-    /// `base`. Cuts have to come in ascending order: changes already applied
-    /// are not looked at again.
+    /// Shows `state`. `fresh` is what became durable since the state shown
+    /// before, in order; cuts have to come in ascending order. Showing the same
+    /// again changes nothing.
     ///
     /// # Errors
     /// When memory cannot be had.
-    pub fn show(&mut self, changes: &[DurableChange], state: &CrashState) -> std::io::Result<()> {
+    pub fn show(&mut self, fresh: &[DurableChange], state: &CrashState) -> std::io::Result<()> {
         if self.restores {
             self.restore()?;
         }
-        for change in changes.iter().skip(self.applied) {
+        for change in fresh {
             self.put(change.unit, change.source, true);
         }
-        self.applied = self.applied.max(changes.len());
         for (unit, source) in &state.overrides {
             self.put(*unit, *source, false);
         }

@@ -241,14 +241,14 @@ impl<'a> Ext4Observer<'a> {
 impl Observer for Ext4Observer<'_> {
     fn observe(
         &mut self,
-        changes: &[DurableChange],
+        fresh: &[DurableChange],
         state: &CrashState,
         deep: bool,
     ) -> Result<Observation, String> {
         let mut last = String::new();
         for _ in 0..MAX_TRIES {
             self.image
-                .show(changes, state)
+                .show(fresh, state)
                 .map_err(|e| format!("cannot build a crash image: {e}"))?;
             let server = match self.server() {
                 Ok(server) => server.process.pid(),

@@ -19,13 +19,14 @@ use plugpull_model::observation::Observation;
 pub trait Observer: Send {
     /// Builds the image, runs the stack's whole recovery, and looks. With
     /// `deep` the recovered stack is used once more and checked. Cuts come in
-    /// ascending order: `changes` only grows.
+    /// ascending order; `fresh` is what became durable since this observer's
+    /// last image.
     ///
     /// # Errors
     /// Why the image could not be judged; the rig's fault, not the stack's.
     fn observe(
         &mut self,
-        changes: &[DurableChange],
+        fresh: &[DurableChange],
         state: &CrashState,
         deep: bool,
     ) -> Result<Observation, String>;

@@ -79,12 +79,12 @@ impl Device for ReadOnly<'_> {
 impl Observer for RawObserver<'_> {
     fn observe(
         &mut self,
-        changes: &[DurableChange],
+        fresh: &[DurableChange],
         state: &CrashState,
         _deep: bool,
     ) -> Result<Observation, String> {
         self.image
-            .show(changes, state)
+            .show(fresh, state)
             .map_err(|e| format!("cannot build a crash image: {e}"))?;
         let objects = read_device(&ReadOnly(self.image.shown()), &self.cell.workload);
         let recovered = recover(self.run, &self.cell.workload, &objects);

@@ -178,17 +178,21 @@ fn work(
     run: RunId,
     outcomes: &Sender<Outcome>,
 ) {
+    let mut applied = 0;
     while let Some(job) = shared.next() {
-        let observation = {
+        let fresh = {
+            // A copy of the tail spares holding the lock through a recovery.
             let changes = shared
                 .changes
                 .read()
                 .unwrap_or_else(PoisonError::into_inner);
-            // The list only grows, and growing takes the lock for a moment;
-            // the copy spares holding it through a recovery.
-            changes[..job.changes].to_vec()
+            changes[applied..job.changes].to_vec()
         };
-        let observation = observer.observe(&observation, &job.state, job.deep);
+        let observation = observer.observe(&fresh, &job.state, job.deep);
+        if observation.is_ok() {
+            // Else they may not be in its image yet; applying them twice is harmless.
+            applied = job.changes;
+        }
         let inspection = observation.map(|observation| inspect(cell, run, &observation));
         let outcome = Outcome {
             image: job.state.image,
