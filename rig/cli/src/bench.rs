@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use plugpull_crash::drive::recorder::PositionReader;
 use plugpull_crash::kernel::fork::let_go;
@@ -32,10 +32,13 @@ use crate::runner::check_capabilities;
 use crate::scenario_file::{LoadedScenario, Origin, parse, plan};
 use crate::stack::attach::{attach, open_drive};
 use crate::stack::ext4;
+use crate::stack::tool::Patience;
 use crate::trial::{Recorded, Trial, TrialFiles, record};
 
 /// Crash images of one measurement: half a second's worth and more.
 const IMAGES: u32 = 400;
+/// A tool that takes longer is ended.
+const HANG_AFTER: Duration = Duration::from_secs(60);
 /// Records of one recording measurement.
 const RECORDS: u32 = 2000;
 /// Alternating rounds; the median counts.
@@ -230,8 +233,8 @@ fn our_rate(
             run,
             &trial.recording,
             base,
-            unit_bytes(&cell.drive),
             watch,
+            HANG_AFTER,
         )
         .map_err(kernel_error("cannot make memory"))?;
         // Starting the server is not part of an image.
@@ -409,7 +412,14 @@ fn workload_rate(
     device: LoopDevice,
     positions: &PositionReader,
 ) -> Result<f64, RunError> {
-    ext4::make(&cell.stack, &device.path())?;
+    ext4::make(
+        &cell.stack,
+        &device.path(),
+        Patience {
+            within: HANG_AFTER,
+            stop: &context.stop,
+        },
+    )?;
     let (mounted, _) = ext4::mount(&cell.stack, &device.path()).map_err(|failure| {
         RunError::Usage(format!("{} failed: errno {}", failure.call, failure.errno))
     })?;

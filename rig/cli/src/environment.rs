@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use plugpull_crash::kernel::fork::spawn;
 
-use crate::stack::ext4::find_tool;
+use crate::stack::tool::find_tool;
 
 /// Facts by name: our version, the kernel, the processors, the tools.
 #[must_use]

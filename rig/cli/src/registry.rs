@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -80,6 +81,13 @@ pub fn folder() -> PathBuf {
     }
 }
 
+/// Whether nobody else can put files into the folder: what they say is done.
+fn is_ours(folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|data| {
+        data.is_dir() && data.uid() == nix::unistd::geteuid().as_raw() && data.mode() & 0o022 == 0
+    })
+}
+
 impl Registry {
     /// Opens this run's file. A machine without a writable runtime folder runs
     /// without one: everything but a hang ends by itself.
@@ -90,7 +98,14 @@ impl Registry {
         // at this moment would take a file without one for a dead run's.
         let owner = ProcessId::of(std::process::id()).map(Entry::Owner);
         let open = || -> io::Result<fs::File> {
-            fs::create_dir_all(folder())?;
+            let folder = folder();
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&folder)?;
+            if !is_ours(&folder) {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
             let temporary = path.with_extension("new");
             let file = fs::File::create(&temporary)?;
             if let Some(owner) = &owner {
@@ -152,7 +167,11 @@ pub struct Cleaned {
 #[must_use]
 pub fn clean() -> Cleaned {
     let mut cleaned = Cleaned::default();
-    let Ok(entries) = fs::read_dir(folder()) else {
+    let folder = folder();
+    if !is_ours(&folder) {
+        return cleaned;
+    }
+    let Ok(entries) = fs::read_dir(folder) else {
         return cleaned;
     };
     for entry in entries.flatten() {

@@ -32,8 +32,11 @@ use crate::context::Context;
 use crate::error::{RunError, file_error, kernel_error, read_error};
 use crate::stack::attach::{attach, open_drive, queue_settings, release};
 use crate::stack::ext4;
+use crate::stack::tool::Patience;
 
 const ROOM: &str = "see that the disk has room and the folder is writable";
+/// How long mkfs may take.
+const MAKE_WITHIN: Duration = Duration::from_secs(300);
 /// How long writers may take to end once they are told to: then the drive is ended.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
@@ -336,7 +339,14 @@ fn record_ext4(
     let (drive, minor) = open_drive(mount).map_err(kernel_error("cannot open the drive"))?;
     context.registry.drive(process.pid(), Some(minor));
     let device = attach(drive.as_fd(), &cell.drive)?;
-    ext4::make(&cell.stack, &device.path())?;
+    ext4::make(
+        &cell.stack,
+        &device.path(),
+        Patience {
+            within: MAKE_WITHIN,
+            stop: &context.stop,
+        },
+    )?;
     let mut log = KernelLog::open();
     let mounted = match ext4::mount(&cell.stack, &device.path()) {
         Ok((mounted, _)) => mounted,

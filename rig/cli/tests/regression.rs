@@ -4,6 +4,8 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use common::{
@@ -217,4 +219,40 @@ fn a_run_that_starts_while_others_clean_stays_registered() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+/// What an ordinary user's run sets up was written down in a folder of a
+/// predictable name under `/tmp`, whoever had made it. Consequence: another
+/// user could put files there that made plugpull end processes or overwrite
+/// files of its own user. Fix: a folder that somebody else can write to is not
+/// used and not believed.
+#[test]
+fn a_runtime_folder_that_others_can_write_to_is_not_believed() {
+    let test = "a_runtime_folder_that_others_can_write_to_is_not_believed";
+    if require_or_skip(&[Capability::Root], test).is_err() {
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let open = |path: &Path| {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("opened");
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    open(folder.path());
+    let program = folder.path().join("plugpull");
+    fs::copy(common::PROGRAM, &program).expect("copied");
+    open(&program);
+    let planted = folder.path().join(format!("plugpull-{NOBODY}"));
+    fs::create_dir(&planted).expect("made");
+    open(&planted);
+    let bait = planted.join("1.jsonl");
+    fs::write(&bait, "").expect("written");
+    open(&bait);
+    let ended = run(std::process::Command::new(&program)
+        .arg("clean")
+        .env_remove("XDG_RUNTIME_DIR")
+        .env("TMPDIR", folder.path())
+        .uid(NOBODY)
+        .gid(NOBODY));
+    assert_eq!(ended.exits(0).stdout, "nothing to clean\n");
+    assert!(bait.exists());
 }

@@ -113,6 +113,8 @@ pub fn explore(
     replay_to_base(recording, &settings, &base);
     let unit = unit_bytes(&settings);
     let watches: Vec<Watch> = (0..context.jobs).map(|_| Watch::default()).collect();
+    let hang_after =
+        std::time::Duration::from_millis(u64::from(question.plan.budget.hang_after_ms));
     let mut observers: Vec<Box<dyn Observer + '_>> = Vec::new();
     for watch in &watches {
         let memory = kernel_error("cannot make memory for a crash image");
@@ -126,21 +128,27 @@ pub fn explore(
                 Box::new(observer)
             }
             Filesystem::Ext4 => Box::new(
-                Ext4Observer::new(context, cell, question.run, recording, &base, unit, watch)
-                    .map_err(memory)?,
+                Ext4Observer::new(
+                    context,
+                    cell,
+                    question.run,
+                    recording,
+                    &base,
+                    watch,
+                    hang_after,
+                )
+                .map_err(memory)?,
             ),
         });
     }
     let shared = Shared::new();
     let explorer = Explorer::new(recording, &settings, &base, cell.faults_seed);
-    let hang_after =
-        std::time::Duration::from_millis(u64::from(question.plan.budget.hang_after_ms));
     let ended = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(std::sync::atomic::Ordering::Relaxed) {
                 for watch in &watches {
-                    watch.check(hang_after);
+                    watch.check(2 * hang_after);
                 }
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }

@@ -15,7 +15,7 @@ use plugpull_crash::log::reader::Recording;
 use plugpull_crash::serve::memory::SharedMemory;
 use plugpull_crash::serve::process::DriveProcess;
 use plugpull_crash::state::CrashState;
-use plugpull_crash::state::explorer::DurableChange;
+use plugpull_crash::state::explorer::{DurableChange, unit_bytes};
 use plugpull_crash::state::image::WorkingImage;
 use plugpull_generator::{read_files, recover, use_files};
 use plugpull_model::observation::{Observation, RecoveryOutcome, UseAfterRecovery};
@@ -25,6 +25,7 @@ use plugpull_record::RunId;
 use crate::context::Context;
 use crate::stack::attach::{open_drive, release, report_cache};
 use crate::stack::ext4;
+use crate::stack::tool::Patience;
 use crate::trial::end;
 
 use super::Observer;
@@ -84,6 +85,7 @@ pub struct Ext4Observer<'a> {
     watch: &'a Watch,
     server: Option<Server>,
     loop_number: Option<u32>,
+    hang_after: Duration,
 }
 
 impl<'a> Ext4Observer<'a> {
@@ -97,18 +99,19 @@ impl<'a> Ext4Observer<'a> {
         run: RunId,
         recording: &'a Recording,
         base: &'a SharedMemory,
-        unit_bytes: u64,
         watch: &'a Watch,
+        hang_after: Duration,
     ) -> std::io::Result<Ext4Observer<'a>> {
         Ok(Ext4Observer {
             context,
             cell,
             run,
-            image: WorkingImage::new(recording, base, unit_bytes)?,
+            image: WorkingImage::new(recording, base, unit_bytes(&cell.drive))?,
             log: KernelLog::open(),
             watch,
             server: None,
             loop_number: None,
+            hang_after,
         })
     }
 
@@ -166,7 +169,8 @@ impl<'a> Ext4Observer<'a> {
     fn look(&mut self, deep: bool) -> Result<Observation, String> {
         let device = self.attach()?;
         self.log.drain();
-        let (recovery, mut messages, mounted) = ext4::recover(&self.cell.stack, &device.path());
+        let (recovery, mut messages, mounted) =
+            ext4::recover(&self.cell.stack, &device.path(), self.patience());
         let mut objects = Vec::new();
         let mut used = None;
         if let Some(mounted) = mounted {
@@ -202,6 +206,15 @@ impl<'a> Ext4Observer<'a> {
         })
     }
 
+    /// A step of recovery that hangs is ended before the drive under it would
+    /// be, so that its hang is seen as what it is.
+    fn patience(&self) -> Patience<'a> {
+        Patience {
+            within: self.hang_after,
+            stop: &self.context.stop,
+        }
+    }
+
     /// Fill, create, delete, remount, verify, unmount, check.
     fn use_once_more(
         &self,
@@ -229,7 +242,7 @@ impl<'a> Ext4Observer<'a> {
                 )),
             ),
         };
-        let checker = ext4::check(&device.path()).map_err(|e| e.to_string())?;
+        let checker = ext4::check(&device.path(), self.patience()).map_err(|e| e.to_string())?;
         Ok(UseAfterRecovery {
             objects,
             checker: Some(checker),

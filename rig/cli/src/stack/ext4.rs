@@ -1,9 +1,8 @@
 //! ext4 on a block device: mkfs, mount, recovery, checker.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
-use plugpull_crash::kernel::fork::spawn;
 use plugpull_crash::kernel::kmsg::{KernelLog, is_fault, is_ours, names_device, names_no_device};
 use plugpull_crash::kernel::mount::{DetachedMount, MountFailure, MountOptions};
 use plugpull_model::observation::{CheckerOutcome, RecoveryOutcome};
@@ -11,21 +10,10 @@ use plugpull_model::stack::{RecoveryStep, Stack};
 
 use crate::error::RunError;
 
-/// Most bytes kept of what a tool prints.
-const MAX_OUTPUT_BYTES: usize = 4096;
+use super::tool::{Ended, Patience, find_tool, run};
+
 /// Most messages kept of one mount.
 const MAX_MESSAGES: usize = 32;
-
-/// Finds a tool on PATH or where Debian keeps administrators' tools, which the
-/// PATH of a service or a container often lacks.
-#[must_use]
-pub fn find_tool(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from))
-        .map(|folder| folder.join(name))
-        .find(|candidate| candidate.is_file())
-}
 
 fn tool(name: &str) -> Result<PathBuf, RunError> {
     find_tool(name).ok_or_else(|| RunError::Tool {
@@ -35,55 +23,36 @@ fn tool(name: &str) -> Result<PathBuf, RunError> {
     })
 }
 
-fn run(command: &mut Command) -> std::io::Result<Output> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .env("LC_ALL", "C");
-    spawn(command)?.wait_with_output()
-}
-
-fn bounded(output: &Output) -> String {
-    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.push_str(&String::from_utf8_lossy(&output.stderr));
-    let mut end = text.len().min(MAX_OUTPUT_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
-    text.trim().to_owned()
-}
-
 /// Makes the file system.
 ///
 /// # Errors
 /// When mke2fs is missing or fails, in its own words.
-pub fn make(stack: &Stack, device: &Path) -> Result<(), RunError> {
+pub fn make(stack: &Stack, device: &Path, patience: Patience<'_>) -> Result<(), RunError> {
     let program = tool("mkfs.ext4")?;
     let words = format!(
         "mkfs.ext4 -q -F {} {}",
         stack.mkfs.join(" "),
         device.display()
     );
-    let output = run(Command::new(program)
-        .arg("-q")
-        .arg("-F")
-        .args(&stack.mkfs)
-        .arg(device))
-    .map_err(|e| RunError::Tool {
+    let failed = |reason: String, remedy| RunError::Tool {
         tool: words.clone(),
-        reason: e.to_string(),
-        remedy: "see that the tool is executable",
-    })?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(RunError::Tool {
-            tool: words,
-            reason: format!("{} ({})", bounded(&output), output.status),
-            remedy: "correct `mkfs` or `device_bytes` of the stack",
-        })
+        reason,
+        remedy,
+    };
+    let mut command = Command::new(program);
+    command.arg("-q").arg("-F").args(&stack.mkfs).arg(device);
+    match run(&mut command, patience) {
+        Err(e) => Err(failed(e.to_string(), "see that the tool is executable")),
+        Ok(Ended::Stopped) => Err(RunError::Interrupted),
+        Ok(Ended::TimedOut) => Err(failed(
+            "it did not end in time".to_owned(),
+            "raise `hang_after_ms` of the budget",
+        )),
+        Ok(Ended::Exited { status, .. }) if status.success() => Ok(()),
+        Ok(Ended::Exited { status, output }) => Err(failed(
+            format!("{output} ({status})"),
+            "correct `mkfs` or `device_bytes` of the stack",
+        )),
     }
 }
 
@@ -128,11 +97,12 @@ pub fn kernel_lines(log: &mut KernelLog, device_name: &str, nameless: bool) -> V
 pub fn recover(
     stack: &Stack,
     device: &Path,
+    patience: Patience<'_>,
 ) -> (RecoveryOutcome, Vec<String>, Option<DetachedMount>) {
     for step in &stack.recovery {
         match step {
             RecoveryStep::Command(words) => {
-                if let Some(outcome) = command_step(words, device) {
+                if let Some(outcome) = command_step(words, device, patience) {
                     return (outcome, Vec::new(), None);
                 }
             }
@@ -163,7 +133,11 @@ pub fn recover(
     )
 }
 
-fn command_step(words: &[String], device: &Path) -> Option<RecoveryOutcome> {
+fn command_step(
+    words: &[String],
+    device: &Path,
+    patience: Patience<'_>,
+) -> Option<RecoveryOutcome> {
     let step = words.join(" ");
     let failed = |code: Option<i32>, output: String| {
         Some(RecoveryOutcome::StepFailed {
@@ -176,12 +150,13 @@ fn command_step(words: &[String], device: &Path) -> Option<RecoveryOutcome> {
         return failed(None, "an empty step".to_owned());
     };
     let program = find_tool(name).unwrap_or_else(|| PathBuf::from(name));
-    match run(Command::new(program).args(rest).arg(device)) {
+    match run(Command::new(program).args(rest).arg(device), patience) {
         Err(e) => failed(None, e.to_string()),
-        Ok(output) => match output.status.code() {
+        Ok(Ended::TimedOut | Ended::Stopped) => Some(RecoveryOutcome::Hung),
+        Ok(Ended::Exited { status, output }) => match status.code() {
             // e2fsck: 0 = clean, 1 = errors corrected.
             Some(0 | 1) => None,
-            code => failed(code, bounded(&output)),
+            code => failed(code, output),
         },
     }
 }
@@ -197,26 +172,33 @@ pub fn release_reserve(device_name: &str) {
 ///
 /// # Errors
 /// When it could not be run at all.
-pub fn check(device: &Path) -> Result<CheckerOutcome, RunError> {
+pub fn check(device: &Path, patience: Patience<'_>) -> Result<CheckerOutcome, RunError> {
+    const COMMAND: &str = "e2fsck -fn";
+    let failed = |reason: String, remedy| RunError::Tool {
+        tool: COMMAND.to_owned(),
+        reason,
+        remedy,
+    };
     let program = tool("e2fsck")?;
-    let output = run(Command::new(program).arg("-fn").arg(device)).map_err(|e| RunError::Tool {
-        tool: "e2fsck -fn".to_owned(),
-        reason: e.to_string(),
-        remedy: "see that the tool is executable",
-    })?;
-    let code = output.status.code();
-    // Bits: 4 = errors left, 8 = operational error, 16 = usage error.
-    if code.is_none_or(|code| code & !0b111 != 0) {
-        return Err(RunError::Tool {
-            tool: "e2fsck -fn".to_owned(),
-            reason: format!("{} ({})", bounded(&output), output.status),
-            remedy: "run it by hand on the image that `plugpull replay` keeps",
-        });
+    match run(Command::new(program).arg("-fn").arg(device), patience) {
+        Err(e) => Err(failed(e.to_string(), "see that the tool is executable")),
+        Ok(Ended::Stopped) => Err(RunError::Interrupted),
+        Ok(Ended::TimedOut) => Err(failed(
+            "it did not end in time".to_owned(),
+            "raise `hang_after_ms` of the budget",
+        )),
+        Ok(Ended::Exited { status, output }) => match status.code() {
+            // Bits: 1 = errors corrected, 4 = errors left, 8 = operational error, 16 = usage error.
+            Some(code) if code & !0b111 == 0 => Ok(CheckerOutcome {
+                command: COMMAND.to_owned(),
+                code: Some(code),
+                damage: code > 1,
+                output,
+            }),
+            _ => Err(failed(
+                format!("{output} ({status})"),
+                "run it by hand on a crash image; it may be short of memory",
+            )),
+        },
     }
-    Ok(CheckerOutcome {
-        command: "e2fsck -fn".to_owned(),
-        code,
-        damage: code != Some(0) && code != Some(1),
-        output: bounded(&output),
-    })
 }

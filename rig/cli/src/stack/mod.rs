@@ -2,3 +2,4 @@
 
 pub mod attach;
 pub mod ext4;
+pub mod tool;
