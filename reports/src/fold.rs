@@ -369,10 +369,17 @@ impl CellFold {
             .or_else(|| newest_first().find(|trial| trial.recording.is_some()))
     }
 
-    /// The first finding that is not contractual.
+    /// The finding that is shown: the first about an acknowledged record, which
+    /// says more than an image that does not mount; else the first. Never a
+    /// contractual one.
     pub(crate) fn first_finding(&self) -> Option<&Finding> {
-        self.found
+        let mut breaches = self
+            .found
             .iter()
-            .find(|finding| !finding.breach.contractual)
+            .filter(|finding| !finding.breach.contractual);
+        let about_a_record = breaches
+            .clone()
+            .find(|finding| finding.breach.record.is_some());
+        about_a_record.or_else(|| breaches.next())
     }
 }

@@ -274,6 +274,7 @@ fn findings(cell: &CellView<'_>) -> Markup {
                 }
             }
             @if more > 0 { p { (more) " more in findings.json." } }
+            p { "The first few of each kind are kept whole; the counts are of all." }
         } @else if cell.verdict == Verdict::Violated {
             p { "The events hold no finding in full, only its counts." }
         }

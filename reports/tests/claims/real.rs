@@ -42,12 +42,17 @@ fn what_the_terminal_leaves_out_stands_in_the_other_reports() {
     let finding = events
         .iter()
         .find_map(|event| match event {
-            plugpull_model::event::Event::Found { finding } => Some(finding),
+            // A cell whose only findings are images that do not mount.
+            plugpull_model::event::Event::Found { finding }
+                if finding.cell == "ext4-async-commit@volatile" =>
+            {
+                Some(finding)
+            }
             _ => None,
         })
         .expect("a finding");
     let whole = &finding.breach.observed;
-    let in_json = &json["cells"][1]["first_finding"]["breach"]["observed"];
+    let in_json = &json["cells"][2]["first_finding"]["breach"]["observed"];
     assert_eq!(in_json.as_str(), Some(whole.as_str()));
     assert!(html.contains(whole.as_str()));
     assert!(finding_in_words(finding).contains(whole.as_str()));
@@ -56,5 +61,5 @@ fn what_the_terminal_leaves_out_stands_in_the_other_reports() {
         width: 10_000,
     });
     assert!(!unbroken.contains(whole.as_str()));
-    assert!(unbroken.contains("; 3 more; EXT4-fs (loop0): error loading journal; detected"));
+    assert!(unbroken.contains(" more; "), "{unbroken}");
 }

@@ -7,6 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::RunError;
 use crate::registry::Registry;
 
+/// Most crash images judged at the same time.
+pub const MAX_JOBS: usize = 256;
+
+/// Sets a flag when it goes out of scope, by a panic too: a thread that waits
+/// for the flag must not outwait a bug.
+#[derive(Debug)]
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The run's surroundings.
 #[derive(Debug)]
 pub struct Context {
@@ -38,7 +52,7 @@ impl Context {
             program,
             stop: Arc::new(AtomicBool::new(false)),
             registry: Registry::open(),
-            jobs: jobs.unwrap_or(processors).clamp(1, 256),
+            jobs: jobs.unwrap_or(processors).clamp(1, MAX_JOBS),
             through_unmount: false,
         })
     }

@@ -63,7 +63,7 @@ enum Command {
         #[arg(long)]
         json: bool,
         /// Crash images judged at the same time [default: the number of processors]
-        #[arg(long)]
+        #[arg(long, value_parser = jobs_word)]
         jobs: Option<usize>,
     },
     /// The drive's own process; started by plugpull itself
@@ -94,7 +94,7 @@ struct RunArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "scenario", "seed", "cells"])]
     resume: Option<PathBuf>,
     /// Crash images judged at the same time [default: the number of processors]
-    #[arg(long)]
+    #[arg(long, value_parser = jobs_word)]
     jobs: Option<usize>,
     /// Cut through the unmount too, not only to the last acknowledgement
     #[arg(long)]
@@ -151,6 +151,16 @@ fn run(command: Command) -> Result<Exit, RunError> {
             bench::run(&started(jobs)?, &names, json, &mut io::stdout())
         }
         Command::Run(args) => run_scenario(&args),
+    }
+}
+
+fn jobs_word(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(jobs) if (1..=plugpull::context::MAX_JOBS).contains(&jobs) => Ok(jobs),
+        _ => Err(format!(
+            "a number from 1 to {}",
+            plugpull::context::MAX_JOBS
+        )),
     }
 }
 

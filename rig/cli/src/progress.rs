@@ -29,6 +29,9 @@ impl Bar {
             ProgressDrawTarget::hidden()
         };
         let bar = ProgressBar::with_draw_target(Some(1), target);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            bar.set_style(style);
+        }
         if shown {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
@@ -40,9 +43,10 @@ impl Bar {
         }
     }
 
+    /// One line of the terminal's width, whatever it is.
     fn style(&self, template: &str) {
         if let Ok(style) = ProgressStyle::with_template(template) {
-            self.bar.set_style(style.progress_chars("=> "));
+            self.bar.set_style(style);
         }
     }
 }
@@ -51,26 +55,27 @@ impl Show for Bar {
     fn recording(&mut self, cell: &str, index: usize, cells: usize) {
         self.cell = format!("[{}/{cells}] {cell}", index + 1);
         self.first = None;
-        self.style("{spinner} {msg}");
+        self.style("{spinner} {wide_msg}");
         self.bar.set_message(format!("{}: recording", self.cell));
     }
 
     fn judging(&mut self, _cell: &str, progress: Progress) {
         if self.first.is_none() {
-            self.style("{spinner} {msg} [{bar:24}] {pos}/{len} cuts, {elapsed} gone, {eta} left");
+            self.style("{spinner} {pos}/{len} cuts, {eta} left  {wide_msg}");
             self.bar.reset();
         }
         let first = *self.first.get_or_insert(progress.position);
         self.bar.set_length(progress.last.saturating_sub(first) + 1);
-        self.bar.set_position(progress.position - first + 1);
+        self.bar
+            .set_position(progress.position.saturating_sub(first) + 1);
         if progress.images != self.images || progress.position == first {
             self.images = progress.images;
             let seconds = self.bar.elapsed().as_secs_f64().max(0.001);
             #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
             let rate = progress.images as f64 / seconds;
             self.bar.set_message(format!(
-                "{}: {} images, {rate:.0}/s, {} findings",
-                self.cell, progress.images, progress.findings
+                "{}: {rate:.0} images/s, findings: {}",
+                self.cell, progress.findings
             ));
         }
     }

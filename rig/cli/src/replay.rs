@@ -126,7 +126,6 @@ fn report(out: &mut dyn Write, finding: &Finding, again: &[Finding]) -> io::Resu
             finding.breach.kind,
             finding_in_words(finding)
         )?;
-        writeln!(out, "cause: {}", finding.cause.name())?;
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ use plugpull_model::stack::Filesystem;
 use plugpull_model::units::Position;
 use plugpull_record::RunId;
 
-use crate::context::Context;
+use crate::context::{Context, SetOnDrop};
 use crate::error::{RunError, file_error, kernel_error, read_error};
 use crate::stack::attach::{attach, open_drive, queue_settings, release};
 use crate::stack::ext4;
@@ -419,9 +419,8 @@ fn with_watch<T>(context: &Context, drive: u32, work: impl FnOnce() -> T) -> T {
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
-        let outcome = work();
-        done.store(true, Ordering::Relaxed);
-        outcome
+        let _end_watch = SetOnDrop(&done);
+        work()
     })
 }
 

@@ -12,13 +12,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use common::{
-    EXT4, Ended, LONG, PROGRAM, Running, Scenario, VOLATILE, cell, command, count, events, ext4,
-    json, plugpull, run, start, until, verdicts,
+    EXT4, Ended, Folder, LONG, PROGRAM, Running, Scenario, VOLATILE, cell, command, count, events,
+    ext4, folder, json, plugpull, run, start, until, verdicts,
 };
 use nix::sys::signal::Signal;
 use plugpull::capability::{Capability, require_or_skip};
 use serde_json::Value;
-use tempfile::TempDir;
 
 const NOBODY: u32 = 65534;
 const RAW: &str = "filesystem = \"none\"\ndevice_bytes = \"4 MiB\"\nacknowledge = \"none\"\n";
@@ -51,10 +50,6 @@ fn quick() -> Scenario {
         &[("volatile", VOLATILE)],
         "images_per_cell = 100\nuse_every = 64",
     )
-}
-
-fn folder() -> TempDir {
-    tempfile::tempdir().expect("a folder")
 }
 
 fn arguments<'a>(words: &[&'a str], paths: &[&'a Path]) -> Vec<&'a std::ffi::OsStr> {
@@ -242,7 +237,7 @@ fn a_folder_that_is_no_run_is_named() {
 }
 
 /// A finished run of [`raw`] in a folder.
-fn finished(folder: &TempDir) -> PathBuf {
+fn finished(folder: &Folder) -> PathBuf {
     let scenario = raw().write(folder.path());
     let out = folder.path().join("run");
     run_scenario(&scenario, &out).exits(1);
@@ -702,7 +697,7 @@ fn undisturbed() -> &'static Vec<(String, String)> {
     })
 }
 
-fn start_slow(folder: &TempDir) -> (PathBuf, Running) {
+fn start_slow(folder: &Folder) -> (PathBuf, Running) {
     let scenario = slow().write(folder.path());
     let out = folder.path().join("run");
     let running = start(&mut command(&[

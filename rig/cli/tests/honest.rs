@@ -5,7 +5,9 @@ mod common;
 
 use std::path::Path;
 
-use common::{EXT4, LYING, PROTECTED, Scenario, VOLATILE, VOLATILE_512, command, ext4, start};
+use common::{
+    EXT4, LYING, PROTECTED, Scenario, VOLATILE, VOLATILE_512, command, ext4, folder, start,
+};
 use plugpull::capability::require_or_skip;
 use serde_json::Value;
 
@@ -98,7 +100,7 @@ fn report(scenario: &Scenario, folder: &Path, code: i32, context: &str) -> Value
 fn checked_without_a_finding(ways: &[Way], records: u32, images_per_cell: u32) -> u64 {
     let mut total = 0;
     for way in ways {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let scenario = way.scenario(records, &HONEST, images_per_cell);
         let context = format!("{way:?}");
         let report = report(&scenario, folder.path(), 0, &context);
@@ -156,7 +158,7 @@ fn an_honest_stack_has_no_finding_over_20_000_crash_images() {
 /// The counterpart: what finds nothing on an honest drive is not blind.
 fn a_lying_drive_is_found_out(ways: &[Way]) {
     for way in ways {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let scenario = way.scenario(4, &[("lying", LYING)], 60);
         let context = format!("{way:?} on a lying drive");
         let report = report(&scenario, folder.path(), 1, &context);

@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use common::{EXT4, Ended, PROGRAM, cell, count, events, json, plugpull, run};
+use common::{EXT4, Ended, Folder, PROGRAM, cell, count, events, folder, json, plugpull, run};
 use plugpull::capability::require_or_skip;
 use serde_json::Value;
-use tempfile::TempDir;
 
 struct Quickstart {
-    _folder: TempDir,
+    _folder: Folder,
     out: PathBuf,
     ended: Ended,
     report: Value,
@@ -25,7 +24,7 @@ struct Quickstart {
 fn quickstart() -> &'static Quickstart {
     static ONCE: OnceLock<Quickstart> = OnceLock::new();
     ONCE.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let out = folder.path().join("run");
         let ended = plugpull(&[
             "run".as_ref(),

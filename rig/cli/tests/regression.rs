@@ -8,9 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-use common::{
-    EXT4, PROTECTED, Scenario, VOLATILE, cell, command, ext4, plugpull, registry_file, run,
-};
+use common::{EXT4, Scenario, VOLATILE, cell, command, ext4, folder, plugpull, registry_file, run};
 use plugpull::capability::{Capability, require_or_skip};
 use plugpull::registry::ProcessId;
 use serde_json::Value;
@@ -22,7 +20,7 @@ fn report_of(scenario: &Scenario, folder: &Path, name: &str, code: i32) -> Value
         path.as_os_str(),
         "--json".as_ref(),
         "--jobs".as_ref(),
-        "2".as_ref(),
+        "6".as_ref(),
         "--out".as_ref(),
         folder.join(name).as_os_str(),
     ]);
@@ -37,20 +35,28 @@ fn report_of(scenario: &Scenario, folder: &Path, name: &str, code: i32) -> Value
 /// owner had closed it. Consequence: two false `unreadable` findings on an
 /// honest drive. Fix: starting a child and letting go of descriptors exclude
 /// each other, and a detach waits until the loop device is bound to nothing.
+///
+/// That was half of it: the call that starts a child returns before the
+/// child's copies are gone (nearly always, by up to a millisecond), and the
+/// unmount then takes place in the child, as long as that takes (0.2 s were
+/// seen). Consequence: the second mount of the use after recovery was none and
+/// the checker looked at a mounted file system; two of three runs with six
+/// workers called an honest drive's file system damaged (`metadata`). Fix: an
+/// unmount is over when the device can be claimed.
 #[test]
 fn a_child_that_is_being_started_keeps_no_image_mounted() {
     if require_or_skip(EXT4, "a_child_that_is_being_started_keeps_no_image_mounted").is_err() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    // A child for every image, on two workers.
+    let folder = folder();
+    // A child for every image, on more workers than processors.
     let scenario = Scenario::honest(
-        "records_per_writer = 8\nwriters = 2",
-        &[("protected", PROTECTED)],
-        "images_per_cell = 400\nuse_every = 1",
+        "records_per_writer = 10\npause_us = 2000",
+        &[("volatile", VOLATILE)],
+        "images_per_cell = 300\nuse_every = 1",
     );
     let report = report_of(&scenario, folder.path(), "run", 0);
-    let cell = cell(&report, "ext4-barrier@protected");
+    let cell = cell(&report, "ext4-barrier@volatile");
     assert_eq!(cell["verdict"], "upheld", "{cell}");
     assert_eq!(cell["findings"], serde_json::json!({}), "{cell}");
     let checked = cell["crash_states"]["checked"].as_u64();
@@ -74,7 +80,7 @@ fn a_loop_device_does_not_remember_the_cache_of_its_last_drive() {
     {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let workload = "records_per_writer = 4\nwriters = 1";
     let budget = "images_per_cell = 100\nuse_every = 64";
     // The hidden nobarrier: it must violate, on the first free loop device.
@@ -181,7 +187,7 @@ fn a_run_that_starts_while_others_clean_stays_registered() {
     {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let mut scenario = Scenario::honest(
         "records_per_writer = 40\npause_us = 1000",
         &[("volatile", VOLATILE)],
@@ -236,7 +242,7 @@ fn a_runtime_folder_that_others_can_write_to_is_not_believed() {
     let open = |path: &Path| {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("opened");
     };
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     open(folder.path());
     let program = folder.path().join("plugpull");
     fs::copy(common::PROGRAM, &program).expect("copied");

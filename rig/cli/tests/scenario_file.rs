@@ -216,8 +216,8 @@ fn a_wrong_unit_or_an_impossible_size_is_refused_with_the_right_form() {
     s.toml:13: drives.volatile.service is an array; it must be a table
     s.toml:5: workload.append-log.records_per_writer is the text "10"; it must be an integer from 0 to 4294967295, without quotes
     s.toml:5: workload.append-log.records_per_writer is -10; it must be an integer from 0 to 4294967295
-    s.toml:5: workload.append-log.records_per_writer: 0 records in all is not within 1..=16000000
-    s.toml:6: workload.append-log.writers: 1000000 is not within 1..=256
+    s.toml:5: workload.append-log.records_per_writer: 0 records in all; there must be from 1 to 16000000
+    s.toml:6: workload.append-log.writers: 1000000 is not from 1 to 256
     s.toml:6: workload.append-log.record_bytes: 1000 is not a multiple of 512 from 512 to 1 MiB
     s.toml:6: workload.append-log.direct is the text "yes"; it must be true or false
     s.toml:2: seed is -1; it must be an integer from 0 to 18446744073709551615
@@ -272,7 +272,7 @@ fn a_name_that_nothing_has_is_found_where_it_is_used() {
     s.toml:15: cells: no stack is called `unsafe`; there are: safe; did you mean `safe`?
     s.toml:16: matrix: the scenario names no cell; give `matrix` or `[[cells]]`
     s.toml:1: matrix: the scenario names no cell; give `matrix` or `[[cells]]`
-    s.toml:1: matrix: no cell is a subject: there is nothing to judge
+    s.toml:1: matrix: no cell is a subject, so there is nothing to judge; list stacks and drives in `matrix`, or a `[[cells]]` without a role
     "#);
 }
 
@@ -302,7 +302,7 @@ fn a_value_that_cannot_run_is_found_by_its_path() {
     s.toml:13: drives.volatile.cache_bytes: a cache of 0 bytes is `cache = "none"`
     s.toml:11: drives.a b: `a b` is not a name: use 1 to 64 letters, digits, `-`, `_` or `.`
     s.toml:11: drives.: `` is not a name: use 1 to 64 letters, digits, `-`, `_` or `.`
-    s.toml:15: budget.use_every: 0 is not within 1..=4294967295
+    s.toml:15: budget.use_every: 0 is not from 1 to 4294967295
     s.toml:14: unknown key `budget` in drives.volatile; it is a key of the top level, above the first [table]; valid keys here: `cache`, `flush`, `fua`, `write_cache_reported`, `logical_block_bytes`, `atomic_write_bytes`, `atomic_boundary_bytes`, `survivors`, `in_flight`, `cache_bytes`, `discard_reads`, `service`, `faults`
     "#);
 }

@@ -11,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{
-    EXT4, Ended, Moments, PROTECTED, Running, Scenario, VOLATILE, cell, children_of, command,
-    count, drives_of, events, json, nothing_runs, plugpull, registry_file, send, start,
+    EXT4, Ended, Folder, Moments, PROTECTED, Running, Scenario, VOLATILE, cell, children_of,
+    command, count, drives_of, events, folder, json, nothing_runs, plugpull, registry_file, send,
+    start,
 };
 use nix::sys::signal::Signal;
 use plugpull::capability::require_or_skip;
 use plugpull_crash::kernel::loopdev;
-use tempfile::TempDir;
 
 /// Moments of each kind of process in the normal test, and in the long one.
 const FEW: u32 = 4;
@@ -47,14 +47,14 @@ enum Victim {
 }
 
 struct Rig {
-    folder: TempDir,
+    folder: Folder,
     scenario: PathBuf,
     next: u32,
 }
 
 impl Rig {
     fn new() -> Rig {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let scenario = scenario().write(folder.path());
         Rig {
             folder,

@@ -171,7 +171,7 @@ impl Plan {
         if !cells.iter().any(|cell| cell.role == Role::Subject) {
             return Err(error(
                 "matrix",
-                "no cell is a subject: there is nothing to judge",
+                "no cell is a subject, so there is nothing to judge; list stacks and drives in `matrix`, or a `[[cells]]` without a role",
             ));
         }
         Ok(Plan {
@@ -312,7 +312,7 @@ fn check_budget(budget: &Budget) -> Result<(), PlanError> {
         if value == 0 || value > most {
             return Err(error(
                 format!("budget.{key}"),
-                format!("{value} is not within 1..={most}"),
+                format!("{value} is not from 1 to {most}"),
             ));
         }
     }
@@ -335,14 +335,14 @@ fn plan_append_log(
     if log.writers == 0 || log.writers > MAX_WRITERS {
         return Err(error(
             format!("{path}.writers"),
-            format!("{} is not within 1..={MAX_WRITERS}", log.writers),
+            format!("{} is not from 1 to {MAX_WRITERS}", log.writers),
         ));
     }
     let records = u64::from(log.writers) * u64::from(log.records_per_writer);
     if log.records_per_writer == 0 || records > MAX_RECORDS {
         return Err(error(
             format!("{path}.records_per_writer"),
-            format!("{records} records in all is not within 1..={MAX_RECORDS}"),
+            format!("{records} records in all; there must be from 1 to {MAX_RECORDS}"),
         ));
     }
     let raw = spec.filesystem == Filesystem::None;

@@ -111,7 +111,7 @@ impl fmt::Display for InconclusiveReason {
                 write!(f, "the recording never exercised {what}")
             }
             InconclusiveReason::ControlMisbehaved(which) => {
-                write!(f, "a control misbehaved: {which}")
+                write!(f, "a control is not as it must be: {which}")
             }
             InconclusiveReason::NotFinished => f.write_str("the cell has not run to its end"),
         }
@@ -368,8 +368,12 @@ pub fn misbehaving_controls(cells: &[RollUpCell<'_>]) -> Vec<String> {
             Role::MustFail => (*cell.verdict != Verdict::Violated || !cell.lost_on_a_mounted_image)
                 .then(|| {
                     format!(
-                        "{} must lose an acknowledged record on an image that mounts, and did not",
-                        cell.id
+                        "{} must lose an acknowledged record on an image that mounts, and is {}",
+                        cell.id,
+                        match cell.verdict {
+                            Verdict::Violated => "violated without one",
+                            other => other.name(),
+                        }
                     )
                 }),
         })

@@ -18,7 +18,7 @@ use plugpull_model::units::Position;
 use plugpull_model::verdict::{Breach, Cause, FindingKind, Verdict};
 use plugpull_record::RunId;
 
-use crate::context::Context;
+use crate::context::{Context, SetOnDrop};
 use crate::error::{RunError, kernel_error};
 use crate::trial::Trial;
 
@@ -153,10 +153,11 @@ pub fn explore(
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
         });
+        let end_watch = SetOnDrop(&ended);
         let pool = Pool::start(scope, &shared, observers, cell, question.run);
         let mut judging = Judging::new(question, &settings, &ledger, found);
         let outcome = walk(context, question, explorer, pool, &mut judging, progress);
-        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(end_watch);
         outcome?;
         judging.judged()
     })

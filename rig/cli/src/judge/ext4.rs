@@ -7,7 +7,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use plugpull_crash::kernel::fork::let_go;
 use plugpull_crash::kernel::kmsg::{KernelLog, is_fault};
 use plugpull_crash::kernel::loopdev::{Caching, LoopDevice};
 use plugpull_crash::kernel::mount::DetachedMount;
@@ -178,7 +177,7 @@ impl<'a> Ext4Observer<'a> {
             if deep {
                 used = Some(self.use_once_more(&device, mounted)?);
             } else {
-                let_go(|| drop(mounted));
+                ext4::unmount(mounted, &device.path()).map_err(still_mounted)?;
             }
         }
         let failed = recovery != RecoveryOutcome::Recovered;
@@ -225,11 +224,11 @@ impl<'a> Ext4Observer<'a> {
         let failed = use_files(mounted.as_fd(), self.cell.stack.device_bytes)
             .err()
             .map(|e| e.to_string());
-        let_go(|| drop(mounted));
+        ext4::unmount(mounted, &device.path()).map_err(still_mounted)?;
         let (objects, failed) = match ext4::mount(&self.cell.stack, &device.path()) {
             Ok((again, _)) => {
                 let objects = read_files(again.as_fd(), &self.cell.workload);
-                let_go(|| drop(again));
+                ext4::unmount(again, &device.path()).map_err(still_mounted)?;
                 (objects, failed)
             }
             Err(failure) => (
@@ -302,6 +301,10 @@ fn answers(server: &mut Server) -> bool {
 /// Direct I/O wants its buffer aligned to the logical block.
 #[repr(align(4096))]
 struct AlignedBlock([u8; 4096]);
+
+fn still_mounted(e: std::io::Error) -> String {
+    format!("cannot unmount a crash image: {e}")
+}
 
 fn hung_observation() -> Observation {
     Observation {

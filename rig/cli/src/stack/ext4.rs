@@ -1,8 +1,13 @@
 //! ext4 on a block device: mkfs, mount, recovery, checker.
 
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use plugpull_crash::kernel::fork::let_go;
 use plugpull_crash::kernel::kmsg::{KernelLog, is_fault, is_ours, names_device, names_no_device};
 use plugpull_crash::kernel::mount::{DetachedMount, MountFailure, MountOptions};
 use plugpull_model::observation::{CheckerOutcome, RecoveryOutcome};
@@ -12,6 +17,8 @@ use crate::error::RunError;
 
 use super::tool::{Ended, Patience, find_tool, run};
 
+/// How long somebody else may keep a mount up that we have closed.
+const UNMOUNT_WITHIN: Duration = Duration::from_secs(10);
 /// Most messages kept of one mount.
 const MAX_MESSAGES: usize = 32;
 
@@ -67,6 +74,37 @@ pub fn mount(stack: &Stack, device: &Path) -> Result<(DetachedMount, Vec<String>
         &source,
         &MountOptions::parse(&stack.mount),
     )
+}
+
+/// Takes a mount down and waits until the kernel has let go of its device.
+///
+/// Closing our descriptor is not enough: whoever else holds the mount at this
+/// moment keeps it up. A child that was just started does: the call that
+/// starts it returns before its copies of our descriptors are gone, and the
+/// file system then goes down in the child's time, not in ours.
+///
+/// # Errors
+/// The kernel's error; `ResourceBusy` when somebody keeps the mount.
+pub fn unmount(mounted: DetachedMount, device: &Path) -> io::Result<()> {
+    let_go(|| drop(mounted));
+    let until = Instant::now() + UNMOUNT_WITHIN;
+    loop {
+        // A mounted file system claims its device, and so does O_EXCL. Opened
+        // and closed while no child can be started, which would claim it too.
+        let claimed = let_go(|| {
+            OpenOptions::new()
+                .read(true)
+                .custom_flags(libc::O_EXCL)
+                .open(device)
+                .map(drop)
+        });
+        match claimed {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// The options in effect, as the kernel prints them for this device.

@@ -18,6 +18,7 @@ use nix::unistd::Pid;
 use plugpull::capability::Capability;
 use plugpull_crash::kernel::loopdev;
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// The binary under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_plugpull");
@@ -27,6 +28,35 @@ pub const EXT4: &[Capability] = &Capability::EXT4_STACK;
 const MARK: &str = "PLUGPULL_TEST_MARK";
 /// Longer than any run of these tests takes on a busy machine.
 pub const LONG: Duration = Duration::from_secs(300);
+
+/// A folder that goes with the test, unless the test fails: then it stays, for
+/// whoever looks for the reason.
+#[derive(Debug)]
+pub struct Folder(Option<TempDir>);
+
+/// A new folder.
+pub fn folder() -> Folder {
+    Folder(Some(tempfile::tempdir().expect("a folder")))
+}
+
+impl Folder {
+    pub fn path(&self) -> &Path {
+        self.0
+            .as_ref()
+            .expect("it is there until it is dropped")
+            .path()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(folder) = self.0.take()
+        {
+            println!("kept: {}", folder.keep().display());
+        }
+    }
+}
 
 /// A mark that no other process carries.
 pub fn new_mark() -> String {
