@@ -277,7 +277,7 @@ pub fn abort_fuse(minor: u32) {
 }
 
 fn clean_loops(owner: u32, cleaned: &mut Cleaned) {
-    let name = format!("{LOOP_NAME}{owner}");
+    let name = format!("{LOOP_NAME}{owner}-");
     for device in plugpull_crash::kernel::loopdev::named(&name) {
         match plugpull_crash::kernel::loopdev::clear(&device) {
             Ok(()) => cleaned.done.push(format!("detached {}", device.display())),

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use plugpull_crash::drive::device::RecordedDevice;
 use plugpull_crash::drive::recorder::{PositionReader, Recorder, RecorderStatus};
-use plugpull_crash::kernel::fork::let_go;
 use plugpull_crash::kernel::kmsg::KernelLog;
 use plugpull_crash::log::index::Kind;
 use plugpull_crash::log::reader::Recording;
@@ -387,7 +386,7 @@ fn record_ext4(
     })?;
     // Takes the stack down while the drive still works: what follows the last
     // acknowledgement is in the log and is not cut.
-    let_go(|| drop(mounted));
+    ext4::unmount(mounted, &device.path()).map_err(kernel_error("cannot unmount the stack"))?;
     release(device, &cell.drive).map_err(kernel_error("cannot detach the recorded drive"))?;
     drop(drive);
     context.go_on()?;

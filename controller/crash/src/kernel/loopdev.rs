@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
@@ -18,6 +19,9 @@ const MAX_ATTACH_TRIES: u32 = 512;
 
 /// How long a detach may take: somebody else (udev) may look at the device.
 const DETACH_WITHIN: Duration = Duration::from_secs(10);
+
+/// Attachments so far: a part of each one's name.
+static ATTACHED: AtomicU64 = AtomicU64::new(0);
 
 /// How the names of all our loop devices begin.
 pub const OUR_NAMES: &str = "plugpull-";
@@ -75,12 +79,13 @@ impl Caching {
 pub struct LoopDevice {
     device: File,
     number: u32,
+    name: String,
 }
 
 impl LoopDevice {
     /// Attaches `backing` (opened read-write, `O_DIRECT` capable) with this
-    /// logical block size. `name` (at most 63 bytes) is what
-    /// `LOOP_GET_STATUS64` shows.
+    /// logical block size. `name` (at most 40 bytes) begins
+    /// what `LOOP_GET_STATUS64` shows.
     ///
     /// # Errors
     /// The kernel's error.
@@ -134,6 +139,8 @@ impl LoopDevice {
             .read(true)
             .write(true)
             .open(node(number))?;
+        // Told apart from every other attachment of this number: see `detach`.
+        let name = format!("{name}-{}", ATTACHED.fetch_add(1, Ordering::Relaxed));
         let mut file_name = [0u8; 64];
         let bytes = name.as_bytes();
         let length = bytes.len().min(63);
@@ -164,7 +171,11 @@ impl LoopDevice {
         if rc < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(LoopDevice { device, number })
+        Ok(LoopDevice {
+            device,
+            number,
+            name,
+        })
     }
 
     /// `/dev/loopN`.
@@ -221,9 +232,10 @@ impl LoopDevice {
             return Err(io::Error::last_os_error());
         }
         let path = self.path();
+        let name = self.name.clone();
         super::fork::let_go(|| drop(self));
         let until = Instant::now() + DETACH_WITHIN;
-        while name_of(&path).is_ok_and(|name| name.starts_with(OUR_NAMES)) {
+        while name_of(&path).is_ok_and(|found| found == name) {
             if Instant::now() > until {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
@@ -249,9 +261,9 @@ fn node(number: u32) -> PathBuf {
 /// Most loop devices looked at when searching for one by name.
 const MAX_DEVICES: u32 = 4096;
 
-/// The attached loop devices whose `LOOP_GET_STATUS64` name is `name`.
+/// The attached loop devices whose `LOOP_GET_STATUS64` name begins with `prefix`.
 #[must_use]
-pub fn named(name: &str) -> Vec<PathBuf> {
+pub fn named(prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir("/sys/block") else {
         return Vec::new();
     };
@@ -272,7 +284,7 @@ pub fn named(name: &str) -> Vec<PathBuf> {
     numbers
         .into_iter()
         .map(node)
-        .filter(|path| name_of(path).is_ok_and(|found| found == name))
+        .filter(|path| name_of(path).is_ok_and(|found| found.starts_with(prefix)))
         .collect()
 }
 

@@ -264,13 +264,22 @@ fn within_budget(limits: Limits, budget: &Budget, handed_out: u64, cuts_left: u6
     Limits {
         exhaustive: limits
             .exhaustive
-            .min(narrow(left.saturating_sub(2 * cuts_left))),
-        sampled: limits.sampled.min(narrow((left / (cuts_left + 1)).max(2))),
+            .min(narrow(left.saturating_sub(cuts_left.saturating_mul(2)))),
+        sampled: limits
+            .sampled
+            .min(narrow((left / cuts_left.saturating_add(1)).max(2))),
     }
 }
 
 fn last_cut(question: &Question<'_>, ledger: &Ledger) -> u64 {
-    let last = question.trial.summary.last_acknowledgement.0;
+    // cut.json is a file that somebody may have edited: nothing lies behind the log.
+    let end = question
+        .trial
+        .recording
+        .commands()
+        .last()
+        .map_or(0, |command| command.completed + 1);
+    let last = question.trial.summary.last_acknowledgement.0.min(end);
     if question.sabotage == Sabotage::CutsTooEarly {
         let first = ledger.marks().first().map_or(0, |(at, _)| at.0);
         return last.min(first.saturating_sub(1));
