@@ -29,6 +29,7 @@ pub fn replay(
 ) -> Result<Exit, RunError> {
     let plan = read_plan(directory)?;
     let events = read_all_events(&directory.join("events.jsonl"))?.events;
+    crate::runner::check_plan(directory, &plan, &events)?;
     let found = |event: &Event| match event {
         Event::Found { finding } if finding.id == id => Some(finding.as_ref().clone()),
         _ => None,

@@ -75,6 +75,26 @@ pub fn check_capabilities(plan: &Plan) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Fails when `plan.json` is not the plan that the run began with: its hash is
+/// the run's id.
+///
+/// # Errors
+/// Names the file.
+pub fn check_plan(out: &Path, plan: &Plan, events: &[Event]) -> Result<(), RunError> {
+    let began = events.iter().find_map(|event| match event {
+        Event::RunStarted { run, .. } => Some(run),
+        _ => None,
+    });
+    match began {
+        Some(run) if *run != plan.run_id().to_string() => Err(RunError::RunDirectory {
+            path: out.join("plan.json"),
+            reason: "it is not the plan that this run began with".to_owned(),
+            remedy: "put the original back, or run again with another --out",
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// What an interrupted run had of a cell.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
@@ -145,6 +165,7 @@ pub fn start(
 /// When the directory is not one, or the rig cannot do its job.
 pub fn resume(context: &Context, out: &Path, show: &mut dyn Show) -> Result<Report, RunError> {
     let (directory, plan, events) = RunDir::resume(out)?;
+    check_plan(out, &plan, &events)?;
     if !matches!(events.first(), Some(Event::RunStarted { .. })) {
         return Err(RunError::RunDirectory {
             path: out.join("events.jsonl"),

@@ -262,3 +262,172 @@ fn a_runtime_folder_that_others_can_write_to_is_not_believed() {
     assert_eq!(ended.exits(0).stdout, "nothing to clean\n");
     assert!(bait.exists());
 }
+
+/// One small honest ext4 cell with this recovery procedure.
+fn with_recovery(folder: &Path, recovery: &str, hang_after_ms: u32) -> std::path::PathBuf {
+    let path = folder.join("recovery.toml");
+    let text = format!(
+        r#"
+schema = 1
+name = "recovery"
+[workload.append-log]
+records_per_writer = 3
+[stacks.ext4]
+filesystem = "ext4"
+device_bytes = "16 MiB"
+mkfs = ["-b", "4096", "-J", "size=4", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]
+mount = "barrier=1"
+recovery = [{recovery}, "mount"]
+[drives.volatile]
+cache = "volatile"
+[matrix]
+stacks = ["ext4"]
+drives = ["volatile"]
+[budget]
+images_per_cell = 40
+hang_after_ms = {hang_after_ms}
+"#
+    );
+    fs::write(&path, text).expect("a scenario");
+    path
+}
+
+/// A recovery step that could not be started, or that its tool refused to
+/// understand, was taken for a stack that does not mount. Consequence: on a
+/// machine without e2fsck an honest stack was `violated`. Fix: what a tool
+/// cannot do says nothing of the stack; such an image is unjudged, its cell
+/// inconclusive.
+#[test]
+fn a_recovery_tool_that_is_missing_or_misused_says_nothing_of_the_stack() {
+    let test = "a_recovery_tool_that_is_missing_or_misused_says_nothing_of_the_stack";
+    if require_or_skip(EXT4, test).is_err() {
+        return;
+    }
+    for (name, step) in [
+        ("missing", "\"no-such-tool\""),
+        ("misused", "\"e2fsck --bogus\""),
+    ] {
+        let folder = folder();
+        let path = with_recovery(folder.path(), step, 30_000);
+        let out = folder.path().join(name);
+        let ended = plugpull(&[
+            "run".as_ref(),
+            path.as_os_str(),
+            "--out".as_ref(),
+            out.as_os_str(),
+        ]);
+        ended.exits(3);
+        ended.leaves_nothing();
+        assert!(ended.stdout.contains("inconclusive"), "{}", ended.stdout);
+    }
+}
+
+/// A recovery step that did no I/O was waited for without end, and Ctrl-C with
+/// it. Consequence: the run never ended. Fix: tools run with patience, in a
+/// process group of their own that is ended as a whole; an image has to hang
+/// twice before it is a `hang`.
+#[test]
+fn a_recovery_step_that_hangs_is_a_finding_and_ends() {
+    if require_or_skip(EXT4, "a_recovery_step_that_hangs_is_a_finding_and_ends").is_err() {
+        return;
+    }
+    let folder = folder();
+    let path = with_recovery(folder.path(), "\"sleep 1000 --\"", 200);
+    let script = folder.path().join("hang");
+    fs::write(&script, "#!/bin/sh\nsleep 1000\n").expect("a script");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
+    let text = fs::read_to_string(&path).expect("the scenario");
+    let text = text.replace("sleep 1000 --", &script.display().to_string());
+    fs::write(
+        &path,
+        text.replace("images_per_cell = 40", "images_per_cell = 2"),
+    )
+    .expect("written");
+    let out = folder.path().join("run");
+    let ended = plugpull(&[
+        "run".as_ref(),
+        path.as_os_str(),
+        "--out".as_ref(),
+        out.as_os_str(),
+    ]);
+    ended.exits(1);
+    ended.leaves_nothing();
+    assert!(
+        ended.stdout.contains("hang 1") || ended.stdout.contains("hang "),
+        "{}",
+        ended.stdout
+    );
+}
+
+/// A run whose runner was paused (Ctrl-Z, a suspended machine) called its
+/// image hung, and the filling of a recovered file system counted as recovery.
+/// Consequence: `hang` findings on honest stacks. Fix: a gap between two looks
+/// at the clock counts as 50 ms at most, the second look has a longer limit of
+/// its own and is given up without a finding, and a hang has to come twice.
+#[test]
+fn a_paused_runner_is_no_hang() {
+    if require_or_skip(EXT4, "a_paused_runner_is_no_hang").is_err() {
+        return;
+    }
+    let folder = folder();
+    let scenario = Scenario::honest(
+        "records_per_writer = 10\npause_us = 2000",
+        &[("volatile", VOLATILE)],
+        "images_per_cell = 400\nhang_after_ms = 1000\nuse_every = 64",
+    );
+    let path = scenario.write(folder.path());
+    let out = folder.path().join("run");
+    let running = common::start(&mut command(&[
+        "run".as_ref(),
+        path.as_os_str(),
+        "--json".as_ref(),
+        "--out".as_ref(),
+        out.as_os_str(),
+    ]));
+    for _ in 0..2 {
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        running.signal(nix::sys::signal::Signal::SIGSTOP);
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        running.signal(nix::sys::signal::Signal::SIGCONT);
+    }
+    let ended = running.wait(common::LONG);
+    ended.exits(0);
+    let report: Value = serde_json::from_str(&ended.stdout).expect("a report");
+    assert_eq!(
+        cell(&report, "ext4-barrier@volatile")["verdict"],
+        "upheld",
+        "{report}"
+    );
+}
+
+/// A panic while judging left the thread that watches for hangs waiting, and
+/// the run with it, deaf to SIGTERM; an edited `cut.json` was enough (a
+/// division by zero). Fix: the flag that ends the watch is set on the way out,
+/// whatever the way, and no cut lies behind the log.
+#[test]
+fn an_edited_receipt_ends_the_run_one_way_or_the_other() {
+    let folder = folder();
+    let out = folder.path().join("run");
+    let first = plugpull(&[
+        "run".as_ref(),
+        "--cell".as_ref(),
+        "raw-flush@volatile".as_ref(),
+        "--out".as_ref(),
+        out.as_os_str(),
+    ]);
+    first.exits(0);
+    let receipt = out.join("cells/raw-flush@volatile/1/cut.json");
+    let mut cut: Value =
+        serde_json::from_slice(&fs::read(&receipt).expect("cut.json")).expect("JSON");
+    cut["summary"]["last_acknowledgement"] = u64::MAX.into();
+    fs::write(&receipt, cut.to_string()).expect("edited");
+    let events = fs::read_to_string(out.join("events.jsonl")).expect("events");
+    let kept: String = events
+        .lines()
+        .take_while(|line| !line.contains("cell-finished"))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    fs::write(out.join("events.jsonl"), kept).expect("cut off");
+    let again = plugpull(&["run".as_ref(), "--resume".as_ref(), out.as_os_str()]);
+    again.exits(0);
+}

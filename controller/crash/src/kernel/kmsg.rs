@@ -37,8 +37,9 @@ impl KernelLog {
         self.file.is_some()
     }
 
-    /// Every line since the last call, without its prefix.
-    pub fn drain(&mut self) -> Vec<String> {
+    /// The kernel's own lines since the last call that `keep` wants, without
+    /// their prefix. What programs write to the log is not among them.
+    pub fn drain(&mut self, keep: impl Fn(&str) -> bool) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(file) = &mut self.file else {
             return lines;
@@ -49,11 +50,11 @@ impl KernelLog {
                 Ok(0) => break,
                 Ok(length) => {
                     let text = String::from_utf8_lossy(&buffer[..length]);
-                    // "priority,sequence,time,flags;message\n key=value..."
-                    if let Some((_, message)) = text.split_once(';')
+                    if let Some(message) = kernel_message(&text)
                         && lines.len() < MAX_LINES
+                        && keep(message)
                     {
-                        lines.push(message.lines().next().unwrap_or_default().to_owned());
+                        lines.push(message.to_owned());
                     }
                 }
                 // EPIPE: records were overwritten before we read them; go on.
@@ -63,6 +64,14 @@ impl KernelLog {
         }
         lines
     }
+}
+
+/// The message of a record (`priority,sequence,time,flags;message`, then
+/// further lines), if the kernel wrote it: facility 0.
+fn kernel_message(record: &str) -> Option<&str> {
+    let (prefix, message) = record.split_once(';')?;
+    let priority: u32 = prefix.split(',').next()?.parse().ok()?;
+    (priority >> 3 == 0).then(|| message.lines().next().unwrap_or_default())
 }
 
 /// Whether a line speaks of this block device (`loop3`, not `loop31`).
@@ -117,6 +126,16 @@ pub fn is_fault(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_a_program_wrote_is_not_the_kernels() {
+        assert_eq!(
+            kernel_message("4,1,2,-;EXT4-fs (loop1): x\n SUBSYSTEM=y"),
+            Some("EXT4-fs (loop1): x")
+        );
+        assert_eq!(kernel_message("12,1,2,-;EXT4-fs (loop1): forged"), None);
+        assert_eq!(kernel_message("garbage"), None);
+    }
 
     #[test]
     fn a_warning_of_somebody_elses_driver_is_not_ours() {

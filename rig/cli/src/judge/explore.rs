@@ -319,6 +319,10 @@ pub(super) fn never_exercised(question: &Question<'_>) -> Option<String> {
     if window && !failed {
         return Some("a command in the window of the planted errors".to_owned());
     }
+    let planted = |fault: PlantedFault| cell.drive.faults.contains(&fault);
+    if planted(PlantedFault::Unserializable) && count(Kind::Flush) == 0 {
+        return Some("FLUSH, which the planted fault `unserializable` acts on".to_owned());
+    }
     if cell.workload.writers.len() > 1 && summary.max_depth < 2 {
         return Some("a depth above 1, which several writers claim".to_owned());
     }

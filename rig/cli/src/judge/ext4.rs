@@ -3,8 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use plugpull_crash::kernel::kmsg::{KernelLog, is_fault};
@@ -32,39 +31,74 @@ use super::Observer;
 /// An image whose server died is judged again by a new one, this many times.
 const MAX_TRIES: u32 = 3;
 
-/// When a recovery began, and the server whose end frees it.
+/// So many times an image has to hang before it is a finding: once may be the
+/// machine's fault.
+const HANGS_FOR_A_FINDING: u32 = 2;
+/// The second look takes longer than recovery, and its slowness is no hang.
+const USE_FACTOR: u32 = 4;
+/// A gap between two looks at the clock counts as at most this: a machine that
+/// was paused (Ctrl-Z, a suspended VM) has not been hanging.
+const MOST_PER_LOOK: Duration = Duration::from_millis(50);
+
+/// What an image's server was being used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Recovery,
+    Use,
+}
+
+#[derive(Debug)]
+struct Watched {
+    server: u32,
+    phase: Phase,
+    counted: Duration,
+    looked: Instant,
+}
+
+/// How long a recovery has taken, and the server whose end frees it.
 #[derive(Debug, Default)]
 pub struct Watch {
-    current: Mutex<Option<(Instant, u32)>>,
-    hung: AtomicBool,
+    current: Mutex<Option<Watched>>,
+    hung: Mutex<Option<Phase>>,
 }
 
 impl Watch {
-    fn begin(&self, server: u32) {
-        self.hung.store(false, Ordering::Relaxed);
-        *self
-            .current
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some((Instant::now(), server));
+    fn begin(&self, server: u32, phase: Phase) {
+        let watched = Watched {
+            server,
+            phase,
+            counted: Duration::ZERO,
+            looked: Instant::now(),
+        };
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(watched);
     }
 
-    fn ended(&self) -> bool {
-        *self
-            .current
+    /// Ends the watch; gives back the phase that was ended by force.
+    fn ended(&self) -> Option<Phase> {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.hung
             .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = None;
-        self.hung.swap(false, Ordering::Relaxed)
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
-    /// Frees a recovery that takes too long by ending its image server.
+    /// Frees a recovery that takes longer than `most`, or a second look that
+    /// takes four times that, by ending the image server.
     pub fn check(&self, most: Duration) {
-        let mut current = self
-            .current
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some((_, server)) = current.take_if(|(began, _)| began.elapsed() > most) {
-            self.hung.store(true, Ordering::Relaxed);
-            end(server);
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(watched) = current.as_mut() else {
+            return;
+        };
+        watched.counted += watched.looked.elapsed().min(MOST_PER_LOOK);
+        watched.looked = Instant::now();
+        let limit = match watched.phase {
+            Phase::Recovery => most,
+            Phase::Use => most * USE_FACTOR,
+        };
+        if watched.counted > limit {
+            *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(watched.phase);
+            end(watched.server);
+            *current = None;
         }
     }
 }
@@ -167,14 +201,17 @@ impl<'a> Ext4Observer<'a> {
 
     fn look(&mut self, deep: bool) -> Result<Observation, String> {
         let device = self.attach()?;
-        self.log.drain();
+        self.log.drain(|_| false);
         let (recovery, mut messages, mounted) =
-            ext4::recover(&self.cell.stack, &device.path(), self.patience());
+            ext4::recover(&self.cell.stack, &device.path(), self.patience())?;
         let mut objects = Vec::new();
         let mut used = None;
         if let Some(mounted) = mounted {
             objects = read_files(mounted.as_fd(), &self.cell.workload);
             if deep {
+                if let Some(server) = &self.server {
+                    self.watch.begin(server.process.pid(), Phase::Use);
+                }
                 used = Some(self.use_once_more(&device, mounted)?);
             } else {
                 ext4::unmount(mounted, &device.path()).map_err(still_mounted)?;
@@ -220,7 +257,6 @@ impl<'a> Ext4Observer<'a> {
         device: &LoopDevice,
         mounted: DetachedMount,
     ) -> Result<UseAfterRecovery, String> {
-        ext4::release_reserve(&device.name());
         let failed = use_files(mounted.as_fd(), self.cell.stack.device_bytes)
             .err()
             .map(|e| e.to_string());
@@ -258,6 +294,8 @@ impl Observer for Ext4Observer<'_> {
         deep: bool,
     ) -> Result<Observation, String> {
         let mut last = String::new();
+        let mut deep = deep;
+        let mut hangs = 0;
         for _ in 0..MAX_TRIES {
             self.image
                 .show(fresh, state)
@@ -269,23 +307,35 @@ impl Observer for Ext4Observer<'_> {
                     continue;
                 }
             };
-            self.watch.begin(server);
+            self.watch.begin(server, Phase::Recovery);
             let looked = self.look(deep);
-            let hung = self.watch.ended();
+            let by_force = self.watch.ended();
+            if self.context.stopped() {
+                return Err("interrupted".to_owned());
+            }
             let dead = self.server.as_mut().is_none_or(|server| !answers(server));
             if dead {
                 // Whatever was seen, was seen on a drive that had died.
                 self.server = None;
-                if hung {
-                    return Ok(hung_observation());
+                match by_force {
+                    Some(Phase::Recovery) => hangs += 1,
+                    // The first look is what the verdict needs.
+                    Some(Phase::Use) => deep = false,
+                    None => last = "the image server was killed".to_owned(),
                 }
-                last = "the image server was killed".to_owned();
-                continue;
+            } else {
+                match looked {
+                    Ok(observation) if observation.recovery == RecoveryOutcome::Hung => hangs += 1,
+                    Ok(observation) => return Ok(observation),
+                    Err(e) => last = e,
+                }
             }
-            match looked {
-                Ok(observation) => return Ok(observation),
-                Err(e) => last = e,
+            if hangs >= HANGS_FOR_A_FINDING {
+                return Ok(hung_observation());
             }
+        }
+        if hangs > 0 {
+            last = format!("recovery hung {hangs} time of {MAX_TRIES} tries; {last}");
         }
         Err(last)
     }

@@ -118,34 +118,35 @@ pub fn effective_options(device_name: &str) -> String {
 /// What the kernel log says of a device since the last look. Lines of JBD2
 /// name no device: they are kept only when asked for.
 pub fn kernel_lines(log: &mut KernelLog, device_name: &str, nameless: bool) -> Vec<String> {
-    log.drain()
-        .into_iter()
-        .filter(|line| {
-            names_device(line, device_name)
-                || (nameless
-                    && names_no_device(line)
-                    && (line.starts_with("JBD2") || line.contains("EXT4-fs")))
-                || (names_no_device(line) && is_fault(line) && is_ours(line))
-        })
-        .take(MAX_MESSAGES)
-        .collect()
+    let mut lines = log.drain(|line| {
+        names_device(line, device_name)
+            || (nameless
+                && names_no_device(line)
+                && (line.starts_with("JBD2") || line.contains("EXT4-fs")))
+            || (names_no_device(line) && is_fault(line) && is_ours(line))
+    });
+    lines.truncate(MAX_MESSAGES);
+    lines
 }
 
+/// How a recovery ended, what the kernel said, and the mount if there is one.
+pub type Recovery = (RecoveryOutcome, Vec<String>, Option<DetachedMount>);
+
 /// Runs the recovery procedure up to and with the mount.
-pub fn recover(
-    stack: &Stack,
-    device: &Path,
-    patience: Patience<'_>,
-) -> (RecoveryOutcome, Vec<String>, Option<DetachedMount>) {
+///
+/// # Errors
+/// When a step could not do its work at all: a tool that is missing or was
+/// called wrongly says nothing of the stack.
+pub fn recover(stack: &Stack, device: &Path, patience: Patience<'_>) -> Result<Recovery, String> {
     for step in &stack.recovery {
         match step {
             RecoveryStep::Command(words) => {
-                if let Some(outcome) = command_step(words, device, patience) {
-                    return (outcome, Vec::new(), None);
+                if let Some(outcome) = command_step(words, device, patience)? {
+                    return Ok((outcome, Vec::new(), None));
                 }
             }
             RecoveryStep::Mount => {
-                return match mount(stack, device) {
+                return Ok(match mount(stack, device) {
                     Ok((mount, messages)) => (RecoveryOutcome::Recovered, messages, Some(mount)),
                     Err(failure) => (
                         RecoveryOutcome::MountFailed {
@@ -154,55 +155,39 @@ pub fn recover(
                         failure.messages,
                         None,
                     ),
-                };
+                });
             }
         }
     }
-    // A plan's recovery ends with the mount.
-    let step = "mount".to_owned();
-    (
-        RecoveryOutcome::StepFailed {
-            step,
-            code: None,
-            output: String::new(),
-        },
-        Vec::new(),
-        None,
-    )
+    Err("a recovery without a mount; plan.json is damaged".to_owned())
 }
 
 fn command_step(
     words: &[String],
     device: &Path,
     patience: Patience<'_>,
-) -> Option<RecoveryOutcome> {
+) -> Result<Option<RecoveryOutcome>, String> {
     let step = words.join(" ");
-    let failed = |code: Option<i32>, output: String| {
-        Some(RecoveryOutcome::StepFailed {
-            step: step.clone(),
-            code,
-            output,
-        })
-    };
     let (Some(name), rest) = (words.first(), words.get(1..).unwrap_or_default()) else {
-        return failed(None, "an empty step".to_owned());
+        return Err("an empty recovery step; plan.json is damaged".to_owned());
     };
     let program = find_tool(name).unwrap_or_else(|| PathBuf::from(name));
     match run(Command::new(program).args(rest).arg(device), patience) {
-        Err(e) => failed(None, e.to_string()),
-        Ok(Ended::TimedOut | Ended::Stopped) => Some(RecoveryOutcome::Hung),
+        Err(e) => Err(format!(
+            "recovery step `{step}` could not be started: {e}; install the tool"
+        )),
+        Ok(Ended::Stopped) => Err("interrupted".to_owned()),
+        Ok(Ended::TimedOut) => Ok(Some(RecoveryOutcome::Hung)),
         Ok(Ended::Exited { status, output }) => match status.code() {
             // e2fsck: 0 = clean, 1 = errors corrected.
-            Some(0 | 1) => None,
-            code => failed(code, output),
+            Some(0 | 1) => Ok(None),
+            // Bits 8, 16, 32, 128: the tool itself failed, was called wrongly or was stopped.
+            Some(code) if code & !0b111 != 0 => Err(format!(
+                "recovery step `{step}` failed by itself with exit code {code}: {output}; correct `recovery`"
+            )),
+            code => Ok(Some(RecoveryOutcome::StepFailed { step, code, output })),
         },
     }
-}
-
-/// Lets a fill reach every block: ext4 keeps a reserve of clusters that an
-/// ordinary write never gets, and stale blocks may hide there. Best effort.
-pub fn release_reserve(device_name: &str) {
-    let _ = std::fs::write(format!("/sys/fs/ext4/{device_name}/reserved_clusters"), "0");
 }
 
 /// The file system's own checker, on a cleanly unmounted device. It changes
