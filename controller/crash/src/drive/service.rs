@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::log::index::Kind;
 use crate::serve::fuse::{Backend, Done};
 
+use super::awake::Awake;
 use super::recorder::{Recorder, Ticket};
 
 struct Waiting {
@@ -28,6 +29,7 @@ pub struct QueuedDrive {
     recorder: Arc<Recorder>,
     write: Duration,
     flush: Duration,
+    awake: Awake,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -45,6 +47,7 @@ impl QueuedDrive {
             recorder,
             write: Duration::from_micros(u64::from(service.write_us)),
             flush: Duration::from_micros(u64::from(service.flush_us)),
+            awake: Awake::start()?,
             queue: Mutex::new(Queue::default()),
             changed: Condvar::new(),
         });
@@ -63,6 +66,7 @@ impl QueuedDrive {
         } else {
             self.write
         };
+        self.awake.touch();
         let ticket = self.recorder.submit(kind, offset, length_bytes);
         if service.is_zero() {
             done(self.recorder.complete(ticket, data));
