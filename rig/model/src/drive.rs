@@ -127,7 +127,7 @@ pub struct ServiceTimes {
     pub flush_us: u32,
 }
 
-/// A drive as a scenario describes it. [`DriveSettings::resolve`] fills the gaps.
+/// A drive as a scenario describes it. [`DriveSpec::resolve`] fills the gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriveSpec {

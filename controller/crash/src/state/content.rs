@@ -1,4 +1,4 @@
-//! The content of units, and the terms that make up an [`ImageId`].
+//! The content of units, and the terms that make up an [`ImageId`](super::ImageId).
 
 use std::collections::HashMap;
 
