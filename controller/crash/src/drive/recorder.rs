@@ -5,7 +5,6 @@
 //! the command is answered, so that whoever sees the answer also sees the
 //! position (design: acknowledgements without a message in between).
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -50,8 +49,6 @@ pub struct RecorderStatus {
     pub base: Option<u64>,
     /// Most commands in flight at once since `base`.
     pub max_depth: u32,
-    /// Commands completed since `base`, by kind.
-    pub commands: BTreeMap<String, u64>,
     /// Set when the log could not be written: the trial is void.
     pub failed: Option<String>,
 }
@@ -62,7 +59,6 @@ struct State {
     base: Option<u64>,
     in_flight: u32,
     max_depth: u32,
-    counts: [u64; Kind::ALL.len()],
     log: Option<LogWriter>,
     failed: Option<String>,
 }
@@ -138,7 +134,6 @@ impl Recorder {
                 base: None,
                 in_flight: 0,
                 max_depth: 0,
-                counts: [0; Kind::ALL.len()],
                 log: Some(LogWriter::create(log, index)?),
                 failed: None,
             }),
@@ -239,13 +234,6 @@ impl Recorder {
             return Err(libc::EIO);
         }
         state.events += 1;
-        if state.base.is_some() && ticket.errno == 0 {
-            let slot = Kind::ALL
-                .iter()
-                .position(|kind| *kind == ticket.kind)
-                .unwrap_or(0);
-            state.counts[slot] += 1;
-        }
         publish(&self.positions, state.events);
         drop(state);
         if ticket.errno == 0 {
@@ -319,11 +307,6 @@ impl Recorder {
             events: state.events,
             base: state.base,
             max_depth: state.max_depth,
-            commands: Kind::ALL
-                .iter()
-                .zip(state.counts)
-                .map(|(kind, count)| (kind.name().to_owned(), count))
-                .collect(),
             failed: state.failed.clone(),
         }
     }

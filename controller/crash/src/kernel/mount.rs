@@ -135,12 +135,6 @@ impl DetachedMount {
         DetachedMount { fd }
     }
 
-    /// Hands the descriptor out.
-    #[must_use]
-    pub fn into_fd(self) -> OwnedFd {
-        self.fd
-    }
-
     /// Writes everything of this file system to its device: `syncfs(2)`, never
     /// `sync(2)`.
     ///

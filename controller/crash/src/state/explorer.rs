@@ -223,12 +223,6 @@ impl<'a> Explorer<'a> {
         self.contents.unit_bytes()
     }
 
-    /// Number of candidate commands here.
-    #[must_use]
-    pub fn candidate_commands(&self) -> usize {
-        self.completed.len() + self.in_flight.len()
-    }
-
     /// Takes the next event. Returns whether the candidates or the durable
     /// image changed; the position moves in any case.
     pub fn step(&mut self) -> bool {
