@@ -30,6 +30,13 @@ struct Case {
 }
 
 /// A random log: commands overlap in space and in time.
+fn byte(recording: &Recording, at: u64) -> u8 {
+    let mut one = [0u8];
+    recording.read(at, &mut one);
+    recording.trouble().expect("the data is there");
+    one[0]
+}
+
 fn case(seed: u64, writes: usize) -> Case {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut settings = DriveSettings::plain(Cache::Volatile, 512);
@@ -145,9 +152,10 @@ fn case(seed: u64, writes: usize) -> Case {
 
 fn value_of(recording: &Recording, command: &Command, block: u64) -> u8 {
     match command.kind {
-        Kind::Write | Kind::WriteFua => {
-            recording.bytes(command.data_at + (block * BLOCK - command.offset_bytes), 1)[0]
-        }
+        Kind::Write | Kind::WriteFua => byte(
+            recording,
+            command.data_at + (block * BLOCK - command.offset_bytes),
+        ),
         _ => 0,
     }
 }
@@ -309,7 +317,7 @@ fn compare(case: &Case, limits: Limits) -> (u64, u64) {
         + 1;
     let value = |source: Source, block: u64| match source {
         Source::Base => 200 + block as u8,
-        Source::Log(at) => case.recording.bytes(at, 1)[0],
+        Source::Log(at) => byte(&case.recording, at),
         Source::Fill(byte) => byte,
     };
     let (mut compared, mut sampled) = (0, 0);

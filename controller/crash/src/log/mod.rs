@@ -1,6 +1,7 @@
 //! Write logs: dm-log-writes version 1, and the side-car that holds what that
 //! format lacks. Byte tables are in `controller/crash/LOG.md`.
 
+pub mod dialect;
 pub mod format;
 pub mod index;
 pub mod reader;

@@ -91,7 +91,10 @@ pub fn read_unit(
             // Every unit of a checked recording lies on the device.
             let _ = base.read(unit * unit_bytes, out);
         }
-        Source::Log(at) => out.extend_from_slice(recording.bytes(at, unit_bytes)),
+        Source::Log(at) => {
+            out.resize(length, 0);
+            recording.read(at, out);
+        }
         Source::Fill(byte) => out.resize(length, byte),
     }
 }

@@ -79,6 +79,7 @@ pub fn unit_bytes(settings: &DriveSettings) -> u64 {
 /// hold zeros: the image at `base`.
 pub fn replay_to_base(recording: &Recording, settings: &DriveSettings, image: &SharedMemory) {
     let base = recording.header().base;
+    let mut data = Vec::new();
     for command in recording
         .commands()
         .iter()
@@ -88,8 +89,9 @@ pub fn replay_to_base(recording: &Recording, settings: &DriveSettings, image: &S
         // In range: the reader checked every command against the device.
         let _ = match command.kind {
             Kind::Write | Kind::WriteFua => {
-                let data = recording.bytes(command.data_at, command.length_bytes);
-                write_sparse(image, command.offset_bytes, data)
+                data.resize(usize::try_from(command.length_bytes).unwrap_or(0), 0);
+                recording.read(command.data_at, &mut data);
+                write_sparse(image, command.offset_bytes, &data)
             }
             Kind::WriteZeroes => image
                 .punch(command.offset_bytes, command.length_bytes)

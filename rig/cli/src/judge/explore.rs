@@ -252,6 +252,8 @@ fn walk(
     if let Some(failure) = judging.failure.take() {
         return Err(failure);
     }
+    // What was read of a log that can no longer be read is void.
+    question.trial.recording.trouble()?;
     outcome
 }
 
