@@ -7,6 +7,10 @@ use crate::serve::memory::SharedMemory;
 
 use super::{Source, Unit};
 
+/// Terms that are remembered at once; more are forgotten and made anew, so that
+/// a long log does not fill the memory.
+const MAX_TERMS: usize = 1 << 18;
+
 /// Looks up unit contents and caches their digests.
 #[derive(Debug)]
 pub struct Contents<'a> {
@@ -14,7 +18,8 @@ pub struct Contents<'a> {
     base: &'a SharedMemory,
     unit_bytes: u64,
     // Keyed access only, never iterated: the order of a HashMap cannot show.
-    terms: HashMap<(Unit, Source), u128>,
+    digests: HashMap<(Unit, Source), u128>,
+    bytes: Vec<u8>,
 }
 
 impl<'a> Contents<'a> {
@@ -25,7 +30,8 @@ impl<'a> Contents<'a> {
             recording,
             base,
             unit_bytes,
-            terms: HashMap::new(),
+            digests: HashMap::new(),
+            bytes: Vec::new(),
         }
     }
 
@@ -35,43 +41,49 @@ impl<'a> Contents<'a> {
         self.unit_bytes
     }
 
-    /// Copies the content of `unit` out of `source`.
-    pub fn read(&self, unit: Unit, source: Source, out: &mut Vec<u8>) {
-        read_unit(
-            self.recording,
-            self.base,
-            self.unit_bytes,
-            unit,
-            source,
-            out,
-        );
-    }
-
     /// The term of `unit` holding `source` in an image id: 0 when that is what
     /// the image at `base` holds.
     pub fn term(&mut self, unit: Unit, source: Source) -> u128 {
         if source == Source::Base {
             return 0;
         }
-        if let Some(term) = self.terms.get(&(unit, source)) {
-            return *term;
-        }
-        let (mut ours, mut base) = (Vec::new(), Vec::new());
-        self.read(unit, source, &mut ours);
-        self.read(unit, Source::Base, &mut base);
-        let term = if ours == base {
-            0
-        } else {
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(&unit.to_le_bytes());
-            hasher.update(&ours);
-            let mut half = [0u8; 16];
-            half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-            u128::from_le_bytes(half)
-        };
-        self.terms.insert((unit, source), term);
-        term
+        self.digest(unit, source)
+            .wrapping_sub(self.digest(unit, Source::Base))
     }
+
+    fn digest(&mut self, unit: Unit, source: Source) -> u128 {
+        if let Some(digest) = self.digests.get(&(unit, source)) {
+            return *digest;
+        }
+        let mut bytes = std::mem::take(&mut self.bytes);
+        read_unit(
+            self.recording,
+            self.base,
+            self.unit_bytes,
+            unit,
+            source,
+            &mut bytes,
+        );
+        let digest = unit_digest(unit, &bytes);
+        self.bytes = bytes;
+        if self.digests.len() >= MAX_TERMS {
+            self.digests.clear();
+        }
+        self.digests.insert((unit, source), digest);
+        digest
+    }
+}
+
+/// The digest of a unit's number and content: image ids are sums of
+/// differences of these.
+#[must_use]
+pub fn unit_digest(unit: Unit, content: &[u8]) -> u128 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&unit.to_le_bytes());
+    hasher.update(content);
+    let mut half = [0u8; 16];
+    half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    u128::from_le_bytes(half)
 }
 
 /// Copies the content of `unit` out of `source`.

@@ -5,7 +5,7 @@
 //! the crash states of the cut are the product. That gives each distinct image
 //! once: a chain of n rewrites of one block has n + 1 outcomes, not 2^n.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 
 use num_bigint::BigUint;
 use plugpull_model::drive::{InFlight, Survivors};
@@ -13,16 +13,14 @@ use plugpull_model::seed::Seed;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-use super::explorer::{CommandIndex, Explorer};
+use super::components::{Component, Settled, components, settle};
+use super::explorer::{CommandIndex, Explorer, Standing};
 use super::planted::damage;
-use super::{CrashState, ImageId, Source, Unit};
+use super::{CrashState, ImageId, Unit};
 
-/// A component of up to this many fragments is listed by trying every subset;
-/// a larger one (which takes long chains of overlapping, multi-block atomic
-/// writes) makes its cut sampled.
-const MAX_COMPONENT_FRAGMENTS: usize = 12;
-/// Distinct outcomes kept of one component before its cut is sampled.
-const MAX_COMPONENT_OUTCOMES: usize = 1 << 13;
+/// An exhaustive cut of more states than this begins with the named strategies
+/// all the same: what is most telling is seen first.
+const LISTED_PLAINLY: u32 = 64;
 
 /// How many states of one cut are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,57 +48,68 @@ pub struct CutStates {
 
 /// A part of a command that survives or is lost as a whole.
 #[derive(Clone, Debug)]
-struct Fragment {
-    command: CommandIndex,
-    units: std::ops::Range<Unit>,
+pub(super) struct Fragment {
+    pub(super) command: CommandIndex,
+    pub(super) units: std::ops::Range<Unit>,
 }
 
 /// One way to restrict the choice: these survive, those are free.
-struct Branch {
-    fixed: Vec<usize>,
-    free: Vec<usize>,
+#[derive(Clone, Debug)]
+pub(super) struct Branch {
+    pub(super) fixed: Vec<usize>,
+    pub(super) free: Vec<usize>,
+    /// Whether the log leaves open if its states can occur.
+    pub(super) doubtful: bool,
 }
 
-type Outcome = Vec<(Unit, Source)>;
-
-struct Component {
-    outcomes: Vec<Outcome>,
-    complete: bool,
-    bound: BigUint,
+/// A branch with its components.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) branch: Branch,
+    pub(super) constant: Settled,
+    pub(super) components: Vec<Component>,
 }
 
 /// Lists the crash states of a cut at the explorer's position.
 pub fn crash_states(explorer: &mut Explorer<'_>, limits: Limits, seed: Seed) -> CutStates {
-    let (fragments, completed) = fragments(explorer);
-    let branches = branches(explorer, fragments.len(), completed);
-    let mut collector = Collector {
-        seen: HashSet::new(),
-        states: Vec::new(),
+    let fragments = fragments(explorer);
+    let mut prepared = prepare(explorer, &fragments);
+    let (mut possible, mut exact, mut complete) = (BigUint::ZERO, true, true);
+    // With doubt, the doubtful branch holds every state of the certain one.
+    let counted = if prepared.iter().any(|one| one.branch.doubtful) {
+        1..prepared.len()
+    } else {
+        0..prepared.len()
     };
-    let mut possible = BigUint::ZERO;
-    let mut exact = branches.len() == 1;
-    let mut prepared = Vec::with_capacity(branches.len());
-    for branch in &branches {
-        let components = components(explorer, &fragments, branch);
-        let mut count = BigUint::from(1u32);
-        for component in &components {
-            count *= &component.bound;
-            exact &= component.complete;
-        }
+    exact &= counted.len() == 1;
+    for one in &prepared[counted] {
+        let count = one
+            .components
+            .iter()
+            .fold(BigUint::from(1u32), |count, part| count * &part.bound);
         possible += count;
-        prepared.push(components);
     }
-    let complete = prepared
-        .iter()
-        .flatten()
-        .all(|component| component.complete);
+    for part in prepared.iter().flat_map(|one| &one.components) {
+        complete &= part.complete;
+    }
+    exact &= complete;
+    let mut collector = Collector::new(explorer.durable_image());
     let exhaustive = complete && possible <= BigUint::from(limits.exhaustive);
     if exhaustive {
-        for (branch, components) in branches.iter().zip(&prepared) {
-            let constant = constant_part(explorer, &fragments, branch);
-            product(explorer, &constant, components, &mut collector);
+        if possible > BigUint::from(LISTED_PLAINLY) {
+            sample(
+                explorer,
+                &fragments,
+                &mut prepared,
+                LISTED_PLAINLY as usize,
+                seed,
+                &mut collector,
+            );
         }
-        if branches.len() > 1 {
+        for one in &prepared {
+            product(one, &mut collector);
+        }
+        if !exact {
             // Branches overlap; having listed them all, the count is known.
             possible = BigUint::from(collector.states.len());
             exact = true;
@@ -109,7 +118,7 @@ pub fn crash_states(explorer: &mut Explorer<'_>, limits: Limits, seed: Seed) -> 
         sample(
             explorer,
             &fragments,
-            &branches,
+            &mut prepared,
             limits.sampled as usize,
             seed,
             &mut collector,
@@ -121,69 +130,106 @@ pub fn crash_states(explorer: &mut Explorer<'_>, limits: Limits, seed: Seed) -> 
         exact,
         exhaustive,
         states: collector.states,
-        fragments: fragments.len(),
+        fragments: fragments.list.len(),
     }
 }
 
-fn fragments(explorer: &Explorer<'_>) -> (Vec<Fragment>, usize) {
-    let mut out = Vec::new();
-    let mut completed = 0;
+/// The fragments of a cut: those in doubt, completed ones, those in flight.
+#[derive(Debug)]
+pub(super) struct Fragments {
+    pub(super) list: Vec<Fragment>,
+    in_doubt: usize,
+    completed: usize,
+}
+
+pub(super) fn fragments(explorer: &Explorer<'_>) -> Fragments {
+    let mut out = Fragments {
+        list: Vec::new(),
+        in_doubt: 0,
+        completed: 0,
+    };
     for candidate in explorer.candidates() {
         let units = explorer.units(candidate.index);
         if explorer.is_atomic(candidate.index) {
-            out.push(Fragment {
+            out.list.push(Fragment {
                 command: candidate.index,
                 units,
             });
         } else {
-            out.extend(units.map(|unit| Fragment {
+            out.list.extend(units.map(|unit| Fragment {
                 command: candidate.index,
                 units: unit..unit + 1,
             }));
         }
-        if !candidate.in_flight {
-            completed = out.len();
+        match candidate.standing {
+            Standing::InDoubt => {
+                out.in_doubt = out.list.len();
+                out.completed = out.list.len();
+            }
+            Standing::Completed => out.completed = out.list.len(),
+            Standing::InFlight => {}
         }
     }
-    (out, completed)
+    out
 }
 
-fn branches(explorer: &Explorer<'_>, fragments: usize, completed: usize) -> Vec<Branch> {
+pub(super) fn prepare(explorer: &mut Explorer<'_>, fragments: &Fragments) -> Vec<Prepared> {
+    let branches = branches(explorer, fragments);
+    branches
+        .into_iter()
+        .map(|branch| {
+            let (constant, components) = components(explorer, &fragments.list, &branch);
+            Prepared {
+                branch,
+                constant,
+                components,
+            }
+        })
+        .collect()
+}
+
+fn branches(explorer: &Explorer<'_>, fragments: &Fragments) -> Vec<Branch> {
+    let (all, completed) = (fragments.list.len(), fragments.completed);
     let range = |from: usize, to: usize| (from..to).collect::<Vec<usize>>();
+    let branch = |fixed: Vec<usize>, free: Vec<usize>| Branch {
+        fixed,
+        free,
+        doubtful: false,
+    };
     let flying = |fixed: usize, free: Vec<usize>| -> Vec<Branch> {
         match explorer.settings.in_flight {
             InFlight::Any => {
-                let mut all = free;
-                all.extend(completed..fragments);
-                vec![Branch {
-                    fixed: range(0, fixed),
-                    free: all,
-                }]
+                let mut free = free;
+                free.extend(completed..all);
+                vec![branch(range(0, fixed), free)]
             }
-            InFlight::None => vec![Branch {
-                fixed: range(0, fixed),
-                free,
-            }],
-            InFlight::Prefix => (completed..=fragments)
+            InFlight::None => vec![branch(range(0, fixed), free)],
+            InFlight::Prefix => (completed..=all)
                 .map(|to| {
                     let mut kept = range(0, fixed);
                     kept.extend(completed..to);
-                    Branch {
-                        fixed: kept,
-                        free: free.clone(),
-                    }
+                    branch(kept, free.clone())
                 })
                 .collect(),
         }
     };
+    if fragments.in_doubt > 0 {
+        // Logs with doubt have no completion order to take a prefix of.
+        let sure = range(0, fragments.in_doubt);
+        return vec![
+            branch(sure, range(fragments.in_doubt, all)),
+            Branch {
+                fixed: Vec::new(),
+                free: range(0, all),
+                doubtful: true,
+            },
+        ];
+    }
     match explorer.settings.survivors {
         Survivors::Any => flying(0, range(0, completed)),
         Survivors::Prefix => {
             let mut out: Vec<Branch> = (0..completed)
-                .map(|to| Branch {
-                    fixed: range(0, to),
-                    free: Vec::new(),
-                })
+                .map(|to| branch(range(0, to), Vec::new()))
                 .collect();
             out.extend(flying(completed, Vec::new()));
             out
@@ -191,318 +237,65 @@ fn branches(explorer: &Explorer<'_>, fragments: usize, completed: usize) -> Vec<
     }
 }
 
-/// The possible contents of a unit when these commands survive on it (durable
-/// ones included): each that no other survivor supersedes.
-fn winners(explorer: &Explorer<'_>, survivors: &[CommandIndex]) -> Vec<CommandIndex> {
-    survivors
-        .iter()
-        .copied()
-        .filter(|one| {
-            let completed = explorer.command(*one).completed;
-            !survivors
-                .iter()
-                .any(|other| completed < explorer.command(*other).submitted)
-        })
-        .collect()
-}
-
-/// By unit, the commands that are sure to survive beyond the durable ones.
-fn fixed_by_unit(fragments: &[Fragment], branch: &Branch) -> HashMap<Unit, Vec<CommandIndex>> {
-    let mut out: HashMap<Unit, Vec<CommandIndex>> = HashMap::new();
-    for index in &branch.fixed {
-        for unit in fragments[*index].units.clone() {
-            out.entry(unit).or_default().push(fragments[*index].command);
-        }
-    }
-    out
-}
-
-fn sure(
-    explorer: &Explorer<'_>,
-    fixed: &HashMap<Unit, Vec<CommandIndex>>,
-    unit: Unit,
-) -> Vec<CommandIndex> {
-    let mut out = explorer.durable.get(&unit).cloned().unwrap_or_default();
-    if let Some(more) = fixed.get(&unit) {
-        out.extend(more);
-    }
-    out
-}
-
-fn components(
-    explorer: &mut Explorer<'_>,
-    fragments: &[Fragment],
-    branch: &Branch,
-) -> Vec<Component> {
-    let fixed = fixed_by_unit(fragments, branch);
-    // A union-find over free fragments through the units they share.
-    let mut parent: Vec<usize> = (0..fragments.len()).collect();
-    fn root(parent: &mut [usize], mut at: usize) -> usize {
-        while parent[at] != at {
-            parent[at] = parent[parent[at]];
-            at = parent[at];
-        }
-        at
-    }
-    let mut first_of_unit: HashMap<Unit, usize> = HashMap::new();
-    for index in &branch.free {
-        for unit in fragments[*index].units.clone() {
-            match first_of_unit.get(&unit) {
-                Some(other) => {
-                    let (a, b) = (root(&mut parent, *other), root(&mut parent, *index));
-                    parent[b.max(a)] = a.min(b);
-                }
-                None => {
-                    first_of_unit.insert(unit, *index);
-                }
-            }
-        }
-    }
-    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for index in &branch.free {
-        groups
-            .entry(root(&mut parent, *index))
-            .or_default()
-            .push(*index);
-    }
-    let mut out: Vec<Component> = groups
-        .values()
-        .map(|group| component(explorer, fragments, group, &fixed))
-        .collect();
-    // Units where what is sure already leaves a choice and no fragment is free.
-    let mut open: BTreeSet<Unit> = explorer.ambiguous.iter().copied().collect();
-    open.extend(fixed.keys().copied());
-    for unit in open {
-        if first_of_unit.contains_key(&unit) {
-            continue;
-        }
-        let outcomes = distinct(
-            explorer,
-            vec![unit_outcomes(explorer, unit, &sure(explorer, &fixed, unit))],
-        );
-        if outcomes.len() > 1 {
-            let bound = BigUint::from(outcomes.len());
-            out.push(Component {
-                outcomes,
-                complete: true,
-                bound,
-            });
-        }
-    }
-    out
-}
-
-fn unit_outcomes(
-    explorer: &Explorer<'_>,
-    unit: Unit,
-    survivors: &[CommandIndex],
-) -> Vec<(Unit, Source)> {
-    if survivors.is_empty() {
-        return vec![(unit, Source::Base)];
-    }
-    winners(explorer, survivors)
-        .into_iter()
-        .map(|winner| (unit, explorer.source(winner, unit)))
-        .collect()
-}
-
-/// The product of per-unit alternatives, without doubles by content.
-fn distinct(explorer: &mut Explorer<'_>, alternatives: Vec<Vec<(Unit, Source)>>) -> Vec<Outcome> {
-    let mut outcomes: Vec<Outcome> = vec![Vec::new()];
-    for unit in &alternatives {
-        let mut next = Vec::with_capacity(outcomes.len() * unit.len());
-        for outcome in &outcomes {
-            for choice in unit {
-                let mut longer = outcome.clone();
-                longer.push(*choice);
-                next.push(longer);
-            }
-        }
-        outcomes = next;
-    }
-    let mut seen = HashSet::new();
-    outcomes.retain(|outcome| seen.insert(identity(explorer, outcome)));
-    outcomes
-}
-
-fn identity(explorer: &mut Explorer<'_>, outcome: &Outcome) -> u128 {
-    outcome.iter().fold(0u128, |sum, (unit, source)| {
-        sum.wrapping_add(explorer.contents.term(*unit, *source))
-    })
-}
-
-fn component(
-    explorer: &mut Explorer<'_>,
-    fragments: &[Fragment],
-    group: &[usize],
-    fixed: &HashMap<Unit, Vec<CommandIndex>>,
-) -> Component {
-    let units: BTreeSet<Unit> = group
-        .iter()
-        .flat_map(|index| fragments[*index].units.clone())
-        .collect();
-    let mut seen = HashSet::new();
-    let mut outcomes: Vec<Outcome> = Vec::new();
-    if units.len() == 1 {
-        // Every fragment that nothing sure supersedes can be the newest survivor.
-        for unit in &units {
-            let sure = sure(explorer, fixed, *unit);
-            let mut choices = unit_outcomes(explorer, *unit, &sure);
-            for index in group {
-                let command = fragments[*index].command;
-                let mut survivors = sure.clone();
-                survivors.push(command);
-                if winners(explorer, &survivors).contains(&command) {
-                    choices.push((*unit, explorer.source(command, *unit)));
-                }
-            }
-            for choice in choices {
-                if seen.insert(explorer.contents.term(choice.0, choice.1)) {
-                    outcomes.push(vec![choice]);
-                }
-            }
-        }
-        let bound = BigUint::from(outcomes.len());
-        return Component {
-            outcomes,
-            complete: true,
-            bound,
-        };
-    }
-    // A unit holds what one of its fragments left, or what is sure to be there:
-    // no more choices than these, whatever the order.
-    let bound = units.iter().fold(BigUint::from(1u32), |product, unit| {
-        let touching = group
-            .iter()
-            .filter(|index| fragments[**index].units.contains(unit))
-            .count();
-        product * (touching + sure(explorer, fixed, *unit).len().max(1))
-    });
-    if group.len() > MAX_COMPONENT_FRAGMENTS {
-        return Component {
-            outcomes,
-            complete: false,
-            bound,
-        };
-    }
-    for subset in 0u32..1 << group.len() {
-        let alternatives: Vec<Vec<(Unit, Source)>> = units
-            .iter()
-            .map(|unit| {
-                let mut survivors = sure(explorer, fixed, *unit);
-                for (bit, index) in group.iter().enumerate() {
-                    if subset >> bit & 1 == 1 && fragments[*index].units.contains(unit) {
-                        survivors.push(fragments[*index].command);
-                    }
-                }
-                unit_outcomes(explorer, *unit, &survivors)
-            })
-            .collect();
-        let product: usize = alternatives
-            .iter()
-            .fold(1, |product, choices| product.saturating_mul(choices.len()));
-        if product > MAX_COMPONENT_OUTCOMES || outcomes.len() > MAX_COMPONENT_OUTCOMES {
-            return Component {
-                outcomes: Vec::new(),
-                complete: false,
-                bound,
-            };
-        }
-        for outcome in distinct(explorer, alternatives) {
-            if seen.insert(identity(explorer, &outcome)) {
-                outcomes.push(outcome);
-            }
-        }
-    }
-    let bound = BigUint::from(outcomes.len());
-    Component {
-        outcomes,
-        complete: true,
-        bound,
-    }
-}
-
-/// Units that only fixed fragments touch, and that they settle.
-fn constant_part(explorer: &Explorer<'_>, fragments: &[Fragment], branch: &Branch) -> Outcome {
-    let fixed = fixed_by_unit(fragments, branch);
-    let mut out: Outcome = fixed
-        .keys()
-        .filter_map(|unit| {
-            unit_outcomes(explorer, *unit, &sure(explorer, &fixed, *unit))
-                .first()
-                .copied()
-        })
-        .collect();
-    out.sort_unstable();
-    out
-}
-
 struct Collector {
+    durable: ImageId,
     seen: HashSet<ImageId>,
     states: Vec<CrashState>,
 }
 
 impl Collector {
-    /// Adds the state that `choices` gives; later choices of a unit win.
-    fn add<'o>(
-        &mut self,
-        explorer: &mut Explorer<'_>,
-        choices: impl Iterator<Item = &'o (Unit, Source)>,
-    ) {
-        let mut by_unit: BTreeMap<Unit, Source> = BTreeMap::new();
-        for (unit, source) in choices {
-            by_unit.insert(*unit, *source);
+    fn new(durable: ImageId) -> Collector {
+        Collector {
+            durable,
+            seen: HashSet::new(),
+            states: Vec::new(),
         }
-        let mut image = explorer.durable_image().0;
-        let mut overrides = Vec::with_capacity(by_unit.len());
-        for (unit, source) in by_unit {
-            let durable = match explorer
-                .durable
-                .get(&unit)
-                .and_then(|holders| holders.first())
-            {
-                Some(holder) => explorer.source(*holder, unit),
-                None => Source::Base,
-            };
-            if durable == source {
-                continue;
-            }
-            let change = explorer
-                .contents
-                .term(unit, source)
-                .wrapping_sub(explorer.contents.term(unit, durable));
-            if change != 0 {
-                image = image.wrapping_add(change);
-                overrides.push((unit, source));
-            }
-        }
-        let image = ImageId(image);
-        if self.seen.insert(image) {
-            self.states.push(CrashState {
-                image,
-                overrides,
-                planted: None,
-            });
+    }
+
+    /// Adds the state in which each part is settled so, if it is new.
+    fn add<'o>(&mut self, parts: impl Iterator<Item = &'o Settled> + Clone, doubtful: bool) {
+        let image = parts
+            .clone()
+            .fold(self.durable.0, |sum, part| sum.wrapping_add(part.change));
+        if self.seen.insert(ImageId(image)) {
+            self.states.push(assemble(self.durable, parts, doubtful));
         }
     }
 }
 
-fn product(
-    explorer: &mut Explorer<'_>,
-    constant: &Outcome,
-    components: &[Component],
-    out: &mut Collector,
-) {
+/// The state of a cut whose durable image is `durable`, in which each part is
+/// settled so.
+pub(super) fn assemble<'o>(
+    durable: ImageId,
+    parts: impl Iterator<Item = &'o Settled>,
+    doubtful: bool,
+) -> CrashState {
+    let mut image = durable.0;
+    let mut overrides = Vec::new();
+    for part in parts {
+        image = image.wrapping_add(part.change);
+        overrides.extend_from_slice(&part.overrides);
+    }
+    overrides.sort_unstable();
+    CrashState {
+        image: ImageId(image),
+        overrides,
+        planted: None,
+        doubtful,
+    }
+}
+
+fn product(one: &Prepared, out: &mut Collector) {
+    let components = &one.components;
     let mut choice = vec![0usize; components.len()];
     loop {
-        let chosen: Vec<&Outcome> = components
+        let chosen = components
             .iter()
             .zip(&choice)
-            .map(|(component, at)| &component.outcomes[*at])
-            .collect();
+            .map(|(component, at)| &component.outcomes[*at]);
         out.add(
-            explorer,
-            constant.iter().chain(chosen.into_iter().flatten()),
+            std::iter::once(&one.constant).chain(chosen),
+            one.branch.doubtful,
         );
         let Some(next) =
             (0..choice.len()).find(|at| choice[*at] + 1 < components[*at].outcomes.len())
@@ -517,8 +310,8 @@ fn product(
 /// Named strategies, the most revealing first, then random subsets.
 fn sample(
     explorer: &mut Explorer<'_>,
-    fragments: &[Fragment],
-    branches: &[Branch],
+    fragments: &Fragments,
+    prepared: &mut [Prepared],
     wanted: usize,
     seed: Seed,
     out: &mut Collector,
@@ -529,16 +322,23 @@ fn sample(
     // are the prefixes.
     for round in 0.. {
         let mut any = false;
-        for branch in branches {
+        for one in &mut *prepared {
             if out.states.len() >= wanted {
                 return;
             }
-            let Some(kept) = strategy(branch, fragments, round, &mut random) else {
+            let Some(kept) = strategy(&one.branch, &fragments.list, round, &mut random) else {
                 continue;
             };
             any = true;
-            let choices = settle(explorer, fragments, branch, &kept, round % 2 == 0);
-            out.add(explorer, choices.iter());
+            let parts: Vec<Settled> = one
+                .components
+                .iter_mut()
+                .map(|part| settle(explorer, &fragments.list, part, &kept, round % 2 == 0))
+                .collect();
+            out.add(
+                std::iter::once(&one.constant).chain(&parts),
+                one.branch.doubtful,
+            );
         }
         // Random subsets that only repeat images end the search too.
         if !any || round > 64 + wanted * 8 {
@@ -592,44 +392,4 @@ fn strategy(
         _ => {}
     }
     Some(kept)
-}
-
-/// The image of one choice of survivors. Where the order is open, the command
-/// that completed last wins, or the first one; the rounds take turns.
-fn settle(
-    explorer: &Explorer<'_>,
-    fragments: &[Fragment],
-    branch: &Branch,
-    kept: &[bool],
-    last_wins: bool,
-) -> Outcome {
-    let mut by_unit = fixed_by_unit(fragments, branch);
-    for (index, kept) in branch.free.iter().zip(kept) {
-        if *kept {
-            for unit in fragments[*index].units.clone() {
-                by_unit
-                    .entry(unit)
-                    .or_default()
-                    .push(fragments[*index].command);
-            }
-        }
-    }
-    let mut out: Outcome = by_unit
-        .into_iter()
-        .filter_map(|(unit, mut survivors)| {
-            if let Some(durable) = explorer.durable.get(&unit) {
-                survivors.extend(durable);
-            }
-            let open = winners(explorer, &survivors);
-            let winner = if last_wins {
-                open.iter().max()
-            } else {
-                open.iter().min()
-            };
-            let winner = *winner?;
-            Some((unit, explorer.source(winner, unit)))
-        })
-        .collect();
-    out.sort_unstable();
-    out
 }

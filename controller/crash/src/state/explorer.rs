@@ -1,7 +1,7 @@
 //! Walks a recording and keeps, at every position, what is durable and what is
 //! a candidate.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use plugpull_model::drive::{Cache, DiscardReads, DriveSettings, Honesty, PlantedFault};
 use plugpull_model::seed::Seed;
@@ -20,11 +20,57 @@ use super::{ImageId, Source, Unit};
 /// A command that can leave something on the medium.
 pub(super) type CommandIndex = usize;
 
+/// How far a candidate has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    /// Completed; a FLUSH behind it may have covered it or not.
+    InDoubt,
+    /// Completed, and covered by no FLUSH.
+    Completed,
+    /// Submitted only.
+    InFlight,
+}
+
 /// A candidate at the current position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) index: CommandIndex,
-    pub(super) in_flight: bool,
+    pub(super) standing: Standing,
+}
+
+/// What a FLUSH covers of what stands before it in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Covers {
+    /// What its submission says: everything that completed before it. Where a
+    /// log has no submissions (the kernel's dialect), all that stands before it.
+    #[default]
+    Known,
+    /// The log does not say when a FLUSH was submitted (QEMU's dialect): what
+    /// completed since the FLUSH before may have completed while this one was
+    /// in flight. It stays a candidate until the next FLUSH, in doubt: an image
+    /// that lacks it may not be possible at all.
+    InDoubt,
+}
+
+/// The durable writers of a unit that none of the others supersedes, in
+/// completion order. Nearly always one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Holders {
+    One(u32),
+    Several(Vec<u32>),
+}
+
+impl Holders {
+    pub(super) fn as_slice(&self) -> &[u32] {
+        match self {
+            Holders::One(one) => std::slice::from_ref(one),
+            Holders::Several(several) => several,
+        }
+    }
+
+    pub(super) fn first(&self) -> CommandIndex {
+        self.as_slice().first().copied().unwrap_or(0) as CommandIndex
+    }
 }
 
 /// What was durable changed: `unit` now holds `source`.
@@ -36,27 +82,26 @@ pub struct DurableChange {
     pub source: Source,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    Submitted(CommandIndex),
-    Completed(CommandIndex),
-}
-
 /// The state of the drive at one position of a recording.
 #[derive(Debug)]
 pub struct Explorer<'a> {
     pub(super) recording: &'a Recording,
     pub(super) settings: &'a DriveSettings,
     pub(super) contents: Contents<'a>,
-    events: BTreeMap<u64, Event>,
+    covers: Covers,
+    // Commands by submission, for those that complete later than that.
+    submissions: Vec<u32>,
+    next_submission: usize,
+    next_completion: usize,
     position: u64,
+    // Completed, and covered only if the last FLUSH came after they completed.
+    doubtful: BTreeSet<CommandIndex>,
     // Candidates by command index, which is completion order.
     completed: BTreeMap<CommandIndex, u64>,
     // Candidates in flight by submission, which is their order.
     in_flight: BTreeMap<u64, CommandIndex>,
     completed_bytes: u64,
-    // Durable writers of a unit that none of the others supersedes.
-    pub(super) durable: HashMap<Unit, Vec<CommandIndex>>,
+    pub(super) durable: HashMap<Unit, Holders>,
     pub(super) ambiguous: HashSet<Unit>,
     changes: Vec<DurableChange>,
     durable_image: ImageId,
@@ -136,13 +181,30 @@ impl<'a> Explorer<'a> {
         base: &'a SharedMemory,
         faults_seed: Seed,
     ) -> Explorer<'a> {
+        Self::reading(recording, settings, base, faults_seed, Covers::Known)
+    }
+
+    /// The same, of a log whose FLUSHes may be `covers` in doubt.
+    #[must_use]
+    pub fn reading(
+        recording: &'a Recording,
+        settings: &'a DriveSettings,
+        base: &'a SharedMemory,
+        faults_seed: Seed,
+        covers: Covers,
+    ) -> Explorer<'a> {
         let start = recording.header().base;
+        let commands = recording.commands();
         let mut explorer = Explorer {
             recording,
             settings,
             contents: Contents::new(recording, base, unit_bytes(settings)),
-            events: BTreeMap::new(),
+            covers,
+            submissions: Vec::new(),
+            next_submission: 0,
+            next_completion: commands.partition_point(|command| command.completed < start),
             position: start,
+            doubtful: BTreeSet::new(),
             completed: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             completed_bytes: 0,
@@ -155,21 +217,23 @@ impl<'a> Explorer<'a> {
             lost_by_fault: None,
         };
         explorer.lost_by_fault = explorer.choose_lost_write(faults_seed);
-        for (index, command) in recording.commands().iter().enumerate() {
-            if command.completed < start || command.errno != 0 {
+        for index in explorer.next_completion..commands.len() {
+            let command = &commands[index];
+            if command.errno != 0 || command.submitted == command.completed {
                 continue;
             }
-            explorer
-                .events
-                .insert(command.completed, Event::Completed(index));
             if command.submitted >= start {
+                // The readers allow fewer commands than that.
                 explorer
-                    .events
-                    .insert(command.submitted, Event::Submitted(index));
+                    .submissions
+                    .push(u32::try_from(index).unwrap_or(u32::MAX));
             } else if explorer.leaves_data(index) {
                 explorer.in_flight.insert(command.submitted, index);
             }
         }
+        explorer
+            .submissions
+            .sort_by_key(|index| commands[*index as usize].submitted);
         explorer
     }
 
@@ -225,35 +289,55 @@ impl<'a> Explorer<'a> {
         self.contents.unit_bytes()
     }
 
-    /// Takes the next event. Returns whether the candidates or the durable
-    /// image changed; the position moves in any case.
+    /// The last position at which there is anything to cut: behind the last event.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        let last = self.recording.commands().last();
+        last.map_or(self.position, |command| command.completed + 1)
+            .max(self.position)
+    }
+
+    /// Takes the events of this position. Returns whether the candidates or the
+    /// durable image changed; the position moves on by one in any case.
     pub fn step(&mut self) -> bool {
-        let event = self.events.remove(&self.position);
+        let at = self.position;
         self.position += 1;
-        match event {
-            None => false,
-            Some(Event::Submitted(index)) => {
-                if !self.leaves_data(index) {
-                    return false;
-                }
+        let mut changed = false;
+        while let Some(index) = self.submissions.get(self.next_submission) {
+            let index = *index as CommandIndex;
+            if self.command(index).submitted > at {
+                break;
+            }
+            self.next_submission += 1;
+            if self.leaves_data(index) {
                 self.in_flight.insert(self.command(index).submitted, index);
-                true
-            }
-            Some(Event::Completed(index)) if self.command(index).kind == Kind::Flush => {
-                self.flushed(index)
-            }
-            Some(Event::Completed(index)) => {
-                if self
-                    .in_flight
-                    .remove(&self.command(index).submitted)
-                    .is_none()
-                {
-                    return false;
-                }
-                self.completed(index);
-                true
+                changed = true;
             }
         }
+        while let Some(command) = self.recording.commands().get(self.next_completion) {
+            if command.completed > at {
+                break;
+            }
+            let index = self.next_completion;
+            self.next_completion += 1;
+            if command.errno == 0 {
+                changed |= self.ended(index);
+            }
+        }
+        changed
+    }
+
+    fn ended(&mut self, index: CommandIndex) -> bool {
+        let command = self.command(index);
+        if command.kind == Kind::Flush {
+            return self.flushed(index);
+        }
+        let instant = command.submitted == command.completed && self.leaves_data(index);
+        if !instant && self.in_flight.remove(&command.submitted).is_none() {
+            return false;
+        }
+        self.completed(index);
+        true
     }
 
     fn completed(&mut self, index: CommandIndex) {
@@ -281,6 +365,17 @@ impl<'a> Explorer<'a> {
         if self.settings.flush == Honesty::Ignored {
             return false;
         }
+        if self.covers == Covers::InDoubt {
+            // The FLUSH before this one, and so what it may have covered, is
+            // long over; what completed since may have been too late for this.
+            let sure = std::mem::take(&mut self.doubtful);
+            let changed = !sure.is_empty() || !self.completed.is_empty();
+            for index in sure {
+                self.make_durable(index);
+            }
+            self.doubtful = std::mem::take(&mut self.completed).into_keys().collect();
+            return changed;
+        }
         let arrived = self.command(flush).submitted;
         let mut covered: Vec<CommandIndex> = self
             .completed
@@ -303,17 +398,20 @@ impl<'a> Explorer<'a> {
     fn make_durable(&mut self, index: CommandIndex) {
         let command = self.command(index);
         for unit in self.units(index) {
-            let holders = self.durable.entry(unit).or_default();
             let commands = self.recording.commands();
+            let mut holders: Vec<u32> = match self.durable.get(&unit) {
+                Some(holders) => holders.as_slice().to_vec(),
+                None => Vec::new(),
+            };
             if holders
                 .iter()
-                .any(|holder| command.completed < commands[*holder].submitted)
+                .any(|holder| command.completed < commands[*holder as usize].submitted)
             {
                 continue;
             }
             let before = holders.first().copied();
-            holders.retain(|holder| commands[*holder].completed >= command.submitted);
-            holders.push(index);
+            holders.retain(|holder| supersedes_not(commands, command, *holder));
+            holders.push(u32::try_from(index).unwrap_or(u32::MAX));
             holders.sort_unstable();
             if holders.len() > 1 {
                 self.ambiguous.insert(unit);
@@ -321,11 +419,19 @@ impl<'a> Explorer<'a> {
                 self.ambiguous.remove(&unit);
             }
             let now = holders.first().copied();
+            let holders = match holders.as_slice() {
+                [one] => Holders::One(*one),
+                _ => Holders::Several(holders),
+            };
+            self.durable.insert(unit, holders);
             if before == now {
                 continue;
             }
-            let old = before.map_or(Source::Base, |holder| self.source(holder, unit));
-            let new = now.map_or(Source::Base, |holder| self.source(holder, unit));
+            let content = |holder: Option<u32>| match holder {
+                Some(holder) => self.source(holder as CommandIndex, unit),
+                None => Source::Base,
+            };
+            let (old, new) = (content(before), content(now));
             let change = self
                 .contents
                 .term(unit, new)
@@ -369,17 +475,32 @@ impl<'a> Explorer<'a> {
                 .is_atomic(command.offset_bytes, command.length_bytes)
     }
 
-    /// The candidates here: completed ones in completion order, then those in
-    /// flight in submission order.
-    pub(super) fn candidates(&self) -> Vec<Candidate> {
-        let completed = self.completed.keys().map(|index| Candidate {
-            index: *index,
-            in_flight: false,
-        });
-        let flying = self.in_flight.values().map(|index| Candidate {
-            index: *index,
-            in_flight: true,
-        });
-        completed.chain(flying).collect()
+    /// What `unit` holds in the durable image.
+    pub(super) fn durable_source(&self, unit: Unit) -> Source {
+        match self.durable.get(&unit) {
+            Some(holders) => self.source(holders.first(), unit),
+            None => Source::Base,
+        }
     }
+
+    /// The candidates here: those in doubt and the completed ones, each in
+    /// completion order, then those in flight in submission order.
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
+        let of = |standing: Standing| {
+            move |index: &CommandIndex| Candidate {
+                index: *index,
+                standing,
+            }
+        };
+        let doubtful = self.doubtful.iter().map(of(Standing::InDoubt));
+        let completed = self.completed.keys().map(of(Standing::Completed));
+        let flying = self.in_flight.values().map(of(Standing::InFlight));
+        doubtful.chain(completed).chain(flying).collect()
+    }
+}
+
+/// Whether `command`, durable now, leaves `holder` a possible content beside it:
+/// the two were in flight together.
+fn supersedes_not(commands: &[Command], command: &Command, holder: u32) -> bool {
+    commands[holder as usize].completed >= command.submitted
 }

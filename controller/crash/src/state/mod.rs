@@ -4,10 +4,13 @@
 //! durable and what is a candidate; [`enumerate`] turns the candidates of one
 //! cut into crash states, exhaustively where the budget allows.
 
+mod components;
 pub mod content;
 pub mod enumerate;
 pub mod explorer;
 pub mod image;
+pub mod minimise;
+
 pub mod planted;
 
 use std::fmt;
@@ -30,8 +33,10 @@ pub enum Source {
 
 /// A crash image by content: equal ids mean equal bytes.
 ///
-/// The sum, modulo 2^128, of a 128-bit BLAKE3 digest of (unit, content) over
-/// all units that differ from the image at `base`.
+/// The sum over all units, modulo 2^128, of a 128-bit BLAKE3 digest of (unit,
+/// content) less that of what the unit holds in the image at `base`. So the id
+/// of an image relative to one base, plus that base's id relative to another,
+/// is its id relative to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageId(pub u128);
 
@@ -68,6 +73,9 @@ pub struct CrashState {
     pub overrides: Vec<(Unit, Source)>,
     /// What a planted fault of the drive does to this image on top.
     pub planted: Option<Planted>,
+    /// The log does not say whether this image can occur: see
+    /// [`explorer::Covers::InDoubt`]. A breach on it proves nothing.
+    pub doubtful: bool,
 }
 
 /// Damage that a planted fault does to one crash image.

@@ -59,14 +59,7 @@ fn content(explorer: &Explorer<'_>, state: &CrashState, unit: Unit) -> Source {
     {
         return state.overrides[at].1;
     }
-    match explorer
-        .durable
-        .get(&unit)
-        .and_then(|holders| holders.first())
-    {
-        Some(holder) => explorer.source(*holder, unit),
-        None => Source::Base,
-    }
+    explorer.durable_source(unit)
 }
 
 fn damaged_id(explorer: &mut Explorer<'_>, state: &CrashState) -> ImageId {
