@@ -127,6 +127,17 @@ impl Report {
                 cell.trials.entry(finding.trial).or_default();
                 cell.found.push((**finding).clone());
             }
+            Event::Explained {
+                cell,
+                finding,
+                explanation,
+            } => {
+                let found = &mut self.cell(cell).found;
+                if let Some(finding) = found.iter_mut().find(|known| known.id == *finding) {
+                    finding.cause = explanation.cause;
+                    finding.explanation = Some((**explanation).clone());
+                }
+            }
             Event::CellFinished {
                 cell,
                 trial,

@@ -9,7 +9,7 @@ use crate::cutter::{GREEN_DOES_NOT_MEAN, cutter};
 use crate::fold::Report;
 use crate::settings::{breakable, environment, fault_list, planned};
 use crate::view::{CellView, RunView};
-use crate::words::{big_number, counts, finding_in_words, number, time};
+use crate::words::{big_number, counts, explanation_in_words, finding_in_words, number, time};
 
 const STYLE: &str = include_str!("page.css");
 /// Findings of one cell that the page tells in words.
@@ -268,6 +268,9 @@ fn findings(cell: &CellView<'_>) -> Markup {
                 @for finding in breaches().take(FINDINGS_SHOWN) {
                     li {
                         p { strong { (finding.breach.kind) } ": " (finding_in_words(finding)) }
+                        @if let Some(explanation) = &finding.explanation {
+                            p { "Because: " (explanation_in_words(explanation)) "." }
+                        }
                         p { "Survivors: " (finding.state) ". Image " code { (finding.image) } "." }
                         pre { (finding.reproduce) }
                     }

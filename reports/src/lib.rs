@@ -20,4 +20,4 @@ pub use fold::Report;
 pub use json::REPORT_SCHEMA;
 pub use read::{EventsFile, MAX_LINE_BYTES, ReportError, read_events, read_events_file};
 pub use table::Style;
-pub use words::finding_in_words;
+pub use words::{explanation_in_words, finding_in_words};

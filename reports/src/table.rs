@@ -6,7 +6,8 @@ use crate::fold::Report;
 use crate::layout::{Column, Field, Paint, lay_out, paragraph};
 use crate::view::{CellView, RunView};
 use crate::words::{
-    big_number, counts, faults_in_words, finding_in_brief, number, one_line, printable, time,
+    big_number, counts, explanation_in_words, faults_in_words, finding_in_brief, number, one_line,
+    printable, time,
 };
 
 /// How a table looks.
@@ -236,6 +237,9 @@ fn below(out: &mut String, cell: &CellView<'_>, style: Style) {
                 paint,
                 format!("{name}: {}", finding_in_brief(finding)),
             );
+            if let Some(explanation) = &finding.explanation {
+                say("  because", Paint::Grey, explanation_in_words(explanation));
+            }
             out.push_str("  reproduce: ");
             out.push_str(&printable(&finding.reproduce));
             out.push('\n');

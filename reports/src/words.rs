@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use plugpull_model::drive::PlantedFault;
-use plugpull_model::verdict::{Detection, Fate, Finding, FindingKind};
+use plugpull_model::verdict::{Detection, Explanation, Fate, Finding, FindingKind, LostFragment};
 use serde::Serialize;
 
 /// One finding in one sentence: the object, what is wrong with it, where the
@@ -77,6 +77,48 @@ fn tell(finding: &Finding, observed: &str) -> String {
     });
     let _ = write!(words, "; cause: {}", finding.cause.name());
     one_line(&words)
+}
+
+/// An explanation on one line: the reduced loss, and the reasoning.
+#[must_use]
+pub fn explanation_in_words(explanation: &Explanation) -> String {
+    const MOST: usize = 4;
+    let lost: Vec<String> = explanation
+        .lost
+        .iter()
+        .take(MOST)
+        .map(lost_in_words)
+        .collect();
+    let mut words = match explanation.lost.len() {
+        0 => "nothing that was written before the cut is missing".to_owned(),
+        n if n > MOST => format!("lost: {}, and {} more", lost.join(", "), n - MOST),
+        _ => format!("lost: {}", lost.join(", ")),
+    };
+    if !explanation.minimal {
+        let _ = write!(
+            words,
+            " (perhaps more than needed: the search ended after {} images)",
+            explanation.tried
+        );
+    }
+    for sentence in &explanation.because {
+        let _ = write!(words, "; {sentence}");
+    }
+    let _ = write!(words, "; hence {}", explanation.cause.name());
+    one_line(&words)
+}
+
+fn lost_in_words(lost: &LostFragment) -> String {
+    let last = lost.sector.0 + lost.sectors.saturating_sub(1);
+    let mut words = match lost.entry {
+        Some(entry) => format!("entry {entry} ({}), ", lost.command),
+        None => format!("a {}, ", lost.command),
+    };
+    let _ = write!(words, "sectors {}-{last}", lost.sector);
+    if let Some(holds) = &lost.holds {
+        let _ = write!(words, ", {holds}");
+    }
+    words
 }
 
 fn what_is_wrong(kind: FindingKind) -> &'static str {

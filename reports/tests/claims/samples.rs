@@ -224,6 +224,7 @@ pub fn finding(cell: &str, n: u32, breach: Breach, cause: Cause) -> Finding {
         state: "2 of 5 pending fragments".to_owned(),
         breach,
         cause,
+        explanation: None,
         reproduce: format!(
             "plugpull reproduce --run runs/20260101T000000Z-7 --cell {cell} --trial 1 --cut {} --image {n:032x}",
             520 + n

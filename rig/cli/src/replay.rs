@@ -84,6 +84,7 @@ pub fn replay(
                 state: found.state,
                 breach: found.breach,
                 cause: found.cause,
+                explanation: finding.explanation.clone(),
                 reproduce: finding.reproduce.clone(),
             });
             Ok(())

@@ -379,6 +379,25 @@ impl Run<'_> {
             context,
             &question,
             &mut |found: Found| {
+                if let Some(explanation) = found.explanation {
+                    let known = findings.iter_mut().find(|known| {
+                        known.cut == found.cut
+                            && known.image == found.image.to_string()
+                            && known.breach == found.breach
+                    });
+                    let Some(known) = known else { return Ok(()) };
+                    known.cause = explanation.cause;
+                    known.explanation = Some(explanation.clone());
+                    let event = Event::Explained {
+                        cell: cell.id.clone(),
+                        finding: known.id.clone(),
+                        explanation: Box::new(explanation),
+                    };
+                    if let Err(error) = self.tell(event) {
+                        last_failure.get_or_insert(error);
+                    }
+                    return Ok(());
+                }
                 number += 1;
                 let finding = whole(cell, trial, number, found, &out);
                 findings.push(finding.clone());
@@ -423,6 +442,7 @@ fn whole(cell: &PlannedCell, trial: TrialNumber, number: u64, found: Found, out:
         state: found.state,
         breach: found.breach,
         cause: found.cause,
+        explanation: None,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::coverage::Coverage;
 use crate::plan::PlannedCell;
 use crate::seed::Seed;
 use crate::units::{Position, Trial};
-use crate::verdict::{Finding, FindingKind, Role, Verdict};
+use crate::verdict::{Explanation, Finding, FindingKind, Role, Verdict};
 
 /// Version of `events.jsonl`.
 pub const EVENTS_SCHEMA: u32 = 1;
@@ -116,6 +116,15 @@ pub enum Event {
     Found {
         /// The finding.
         finding: Box<Finding>,
+    },
+    /// A finding was reduced and explained.
+    Explained {
+        /// The cell's id.
+        cell: String,
+        /// The finding's id.
+        finding: String,
+        /// Why it came about.
+        explanation: Box<Explanation>,
     },
     /// A cell ended.
     CellFinished {

@@ -288,22 +288,36 @@ pub struct Finding {
     pub state: String,
     /// What was breached.
     pub breach: Breach,
-    /// Why, from a closed set.
+    /// Why, from a closed set. The explanation, where there is one, knows better.
     pub cause: Cause,
+    /// The smallest loss that does the same, and why; for the first finding of
+    /// each kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<Explanation>,
     /// The command that rebuilds this image and judges it again.
     pub reproduce: String,
 }
 
-/// Why an acknowledged record was lost, as far as the write log shows.
+/// Why a finding came about, as far as the write log shows. A closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// No flush arrived between the last completed data write and the acknowledgement.
     NoFlushBeforeAcknowledgement,
+    /// The data was not written at all when it was acknowledged.
+    AcknowledgedBeforeItsData,
     /// A flush was answered with success; the drive is set to ignore it.
     FlushIgnored,
     /// A FUA write was answered with success; the drive is set to ignore it.
     FuaIgnored,
+    /// The log commits metadata that points to data which is not there.
+    MetadataBeforeData,
+    /// One command survived in part: it is larger than the drive's atomic unit.
+    TornBeyondAtomicUnit,
+    /// A journal's commit record survived without the blocks that it commits.
+    JournalCommitWithoutItsBlocks,
+    /// Recovery left blocks in use marked as free, and using it again took them.
+    StaleAllocationAfterRecovery,
     /// A planted fault of the drive.
     PlantedFault,
     /// The log does not settle it.
@@ -311,17 +325,68 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every cause.
+    pub const ALL: [Cause; 10] = [
+        Cause::NoFlushBeforeAcknowledgement,
+        Cause::AcknowledgedBeforeItsData,
+        Cause::FlushIgnored,
+        Cause::FuaIgnored,
+        Cause::MetadataBeforeData,
+        Cause::TornBeyondAtomicUnit,
+        Cause::JournalCommitWithoutItsBlocks,
+        Cause::StaleAllocationAfterRecovery,
+        Cause::PlantedFault,
+        Cause::Unexplained,
+    ];
+
     /// The cause as reports spell it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Cause::NoFlushBeforeAcknowledgement => "no flush before the acknowledgement",
+            Cause::AcknowledgedBeforeItsData => "acknowledged before its data was written",
             Cause::FlushIgnored => "flush ignored by the drive",
             Cause::FuaIgnored => "FUA ignored by the drive",
+            Cause::MetadataBeforeData => "metadata before data",
+            Cause::TornBeyondAtomicUnit => "torn beyond the atomic unit",
+            Cause::JournalCommitWithoutItsBlocks => "journal commit without its blocks",
+            Cause::StaleAllocationAfterRecovery => "stale allocation after recovery",
             Cause::PlantedFault => "planted fault",
             Cause::Unexplained => "unexplained",
         }
     }
+}
+
+/// A part of a command that the reduced crash image lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostFragment {
+    /// The command's number among the entries of the write log, from 0, where it is known.
+    pub entry: Option<u64>,
+    /// `write`, `write-fua`, `write-zeroes` or `discard`.
+    pub command: String,
+    /// First sector on the device.
+    pub sector: Sector,
+    /// Sectors.
+    pub sectors: u64,
+    /// What they hold, in words, where they tell.
+    pub holds: Option<String>,
+}
+
+/// The smallest loss found that breaches the same contract, and why it could.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Why.
+    pub cause: Cause,
+    /// What is missing. Empty: everything that was written before the cut is there.
+    pub lost: Vec<LostFragment>,
+    /// Whether none of `lost` can be given back without the breach going away.
+    pub minimal: bool,
+    /// Crash images that were judged to find it.
+    pub tried: u32,
+    /// The reduced crash image, 32 hex digits.
+    pub image: String,
+    /// The reasoning, one sentence each.
+    pub because: Vec<String>,
 }
 
 /// A run's exit codes: part of the interface.

@@ -217,8 +217,7 @@ impl<'a> Explorer<'a> {
             lost_by_fault: None,
         };
         explorer.lost_by_fault = explorer.choose_lost_write(faults_seed);
-        for index in explorer.next_completion..commands.len() {
-            let command = &commands[index];
+        for (index, command) in commands.iter().enumerate().skip(explorer.next_completion) {
             if command.errno != 0 || command.submitted == command.completed {
                 continue;
             }

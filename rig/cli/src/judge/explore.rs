@@ -15,13 +15,14 @@ use plugpull_model::plan::{Plan, PlannedCell};
 use plugpull_model::scenario::Budget;
 use plugpull_model::stack::Filesystem;
 use plugpull_model::units::Position;
-use plugpull_model::verdict::{Breach, Cause, FindingKind, Verdict};
+use plugpull_model::verdict::{Breach, Cause, Explanation, FindingKind, Verdict};
 use plugpull_record::RunId;
 
 use crate::context::{Context, SetOnDrop};
 use crate::error::{RunError, kernel_error};
 use crate::trial::Trial;
 
+use super::explaining::{Scene, explain_all};
 use super::ext4::{Ext4Observer, Watch};
 use super::judging::{Judging, Met};
 use super::raw::RawObserver;
@@ -43,8 +44,11 @@ pub struct Found {
     pub state: String,
     /// The breach.
     pub breach: Breach,
-    /// Why.
+    /// Why, as far as the log shows without trying anything.
     pub cause: Cause,
+    /// The first finding of each kind is told twice: when it is found, and
+    /// once more when it is explained.
+    pub explanation: Option<Explanation>,
 }
 
 /// How far judging has come.
@@ -111,35 +115,12 @@ pub fn explore(
     let memory = kernel_error("cannot make memory for the image at base");
     let base = SharedMemory::new("plugpull-base", size).map_err(memory)?;
     replay_to_base(recording, &settings, &base);
-    let unit = unit_bytes(&settings);
     let watches: Vec<Watch> = (0..context.jobs).map(|_| Watch::default()).collect();
     let hang_after =
         std::time::Duration::from_millis(u64::from(question.plan.budget.hang_after_ms));
-    let mut observers: Vec<Box<dyn Observer + '_>> = Vec::new();
+    let mut observers = Vec::new();
     for watch in &watches {
-        let memory = kernel_error("cannot make memory for a crash image");
-        observers.push(match cell.stack.filesystem {
-            Filesystem::None => {
-                let mut observer =
-                    RawObserver::new(cell, question.run, recording, &base, unit).map_err(memory)?;
-                if question.sabotage == Sabotage::PagesNotRestored {
-                    observer.break_restore();
-                }
-                Box::new(observer)
-            }
-            Filesystem::Ext4 => Box::new(
-                Ext4Observer::new(
-                    context,
-                    cell,
-                    question.run,
-                    recording,
-                    &base,
-                    watch,
-                    hang_after,
-                )
-                .map_err(memory)?,
-            ),
-        });
+        observers.push(observer(context, question, &base, watch, hang_after)?);
     }
     let shared = Shared::new();
     let explorer = Explorer::new(recording, &settings, &base, cell.faults_seed);
@@ -157,9 +138,61 @@ pub fn explore(
         let pool = Pool::start(scope, &shared, observers, cell, question.run);
         let mut judging = Judging::new(question, &settings, &ledger, found);
         let outcome = walk(context, question, explorer, pool, &mut judging, progress);
-        drop(end_watch);
         outcome?;
+        let open = std::mem::take(&mut judging.unexplained);
+        if question.only.is_none() && !open.is_empty() {
+            let scene = Scene {
+                question,
+                settings: &settings,
+                ledger: &ledger,
+                base: &base,
+            };
+            let mut observer = observer(context, question, &base, &watches[0], hang_after)?;
+            explain_all(
+                context,
+                &scene,
+                observer.as_mut(),
+                open,
+                &mut *judging.found,
+            )?;
+        }
+        drop(end_watch);
         judging.judged()
+    })
+}
+
+/// An observer of the question's stack.
+fn observer<'a>(
+    context: &'a Context,
+    question: &Question<'a>,
+    base: &'a SharedMemory,
+    watch: &'a Watch,
+    hang_after: std::time::Duration,
+) -> Result<Box<dyn Observer + 'a>, RunError> {
+    let memory = kernel_error("cannot make memory for a crash image");
+    let (cell, recording) = (question.cell, &question.trial.recording);
+    Ok(match cell.stack.filesystem {
+        Filesystem::None => {
+            let unit = unit_bytes(&cell.drive);
+            let mut observer =
+                RawObserver::new(cell, question.run, recording, base, unit).map_err(memory)?;
+            if question.sabotage == Sabotage::PagesNotRestored {
+                observer.break_restore();
+            }
+            Box::new(observer)
+        }
+        Filesystem::Ext4 => Box::new(
+            Ext4Observer::new(
+                context,
+                cell,
+                question.run,
+                recording,
+                base,
+                watch,
+                hang_after,
+            )
+            .map_err(memory)?,
+        ),
     })
 }
 

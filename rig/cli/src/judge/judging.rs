@@ -22,11 +22,13 @@ use super::workers::Outcome;
 
 enum Known {
     /// Being recovered; the cuts that wait for it.
-    Pending { cuts: Vec<Position>, state: String },
+    Pending {
+        cuts: Vec<Position>,
+        state: CrashState,
+    },
     /// Recovered.
     Done {
         inspection: Box<Inspection>,
-        state: String,
         verdict: Option<Vec<Breach>>,
     },
     /// Could not be.
@@ -77,8 +79,17 @@ pub(super) struct Judging<'a, 'f> {
     // Keyed access only, never iterated.
     images: HashMap<ImageId, Known>,
     pub(super) tally: Tally,
-    found: &'f mut dyn FnMut(Found) -> Result<(), RunError>,
+    pub(super) found: &'f mut dyn FnMut(Found) -> Result<(), RunError>,
+    /// The first finding of each kind, to be explained when all was judged.
+    pub(super) unexplained: Vec<Unexplained>,
     pub(super) failure: Option<RunError>,
+}
+
+/// A finding that is to be explained.
+#[derive(Debug)]
+pub(super) struct Unexplained {
+    pub(super) found: Found,
+    pub(super) state: CrashState,
 }
 
 impl<'a, 'f> Judging<'a, 'f> {
@@ -96,6 +107,7 @@ impl<'a, 'f> Judging<'a, 'f> {
             images: HashMap::new(),
             tally: Tally::default(),
             found,
+            unexplained: Vec::new(),
             failure: None,
         }
     }
@@ -121,15 +133,14 @@ impl<'a, 'f> Judging<'a, 'f> {
             }
             Some(Known::Done {
                 inspection,
-                state,
                 mut verdict,
             }) => {
-                self.judge(cut, image, &inspection, &state, &mut verdict)?;
+                // How to build the image differs from cut to cut.
+                self.judge(cut, image, &inspection, state, &mut verdict)?;
                 self.images.insert(
                     image,
                     Known::Done {
                         inspection,
-                        state,
                         verdict,
                     },
                 );
@@ -143,12 +154,11 @@ impl<'a, 'f> Judging<'a, 'f> {
             }
             None if !room => Ok(Met::NoRoom),
             None => {
-                let words = in_words(state, self.settings);
                 self.images.insert(
                     image,
                     Known::Pending {
                         cuts: vec![cut],
-                        state: words,
+                        state: state.clone(),
                     },
                 );
                 Ok(Met::New)
@@ -185,7 +195,6 @@ impl<'a, 'f> Judging<'a, 'f> {
                     image,
                     Known::Done {
                         inspection: Box::new(inspection),
-                        state,
                         verdict,
                     },
                 );
@@ -202,7 +211,7 @@ impl<'a, 'f> Judging<'a, 'f> {
         cut: Position,
         image: ImageId,
         inspection: &Inspection,
-        state: &str,
+        state: &CrashState,
         cached: &mut Option<Vec<Breach>>,
     ) -> Result<(), RunError> {
         let cell = self.question.cell;
@@ -252,13 +261,21 @@ impl<'a, 'f> Judging<'a, 'f> {
                     };
                     self.ledger.get(&id).map(|state| state.issued_at)
                 });
-                (self.found)(Found {
+                let found = Found {
                     cut,
                     image,
-                    state: state.to_owned(),
+                    state: in_words(state, self.settings),
                     cause: cause(&self.question.trial.recording, &cell.drive, breach, issued),
                     breach: breach.clone(),
-                })?;
+                    explanation: None,
+                };
+                if *count == 1 {
+                    self.unexplained.push(Unexplained {
+                        found: found.clone(),
+                        state: state.clone(),
+                    });
+                }
+                (self.found)(found)?;
             }
         }
         Ok(())
@@ -301,7 +318,7 @@ impl<'a, 'f> Judging<'a, 'f> {
 }
 
 /// The time of a cut: that of the last completion before it.
-fn cut_time_ns(trial: &Trial, cut: Position) -> u64 {
+pub(super) fn cut_time_ns(trial: &Trial, cut: Position) -> u64 {
     let commands = trial.recording.commands();
     let at = commands.partition_point(|command| command.completed < cut.0);
     at.checked_sub(1)

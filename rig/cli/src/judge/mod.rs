@@ -2,8 +2,11 @@
 //! distinct image, and the oracle on every (image, cut).
 
 pub mod cause;
+pub mod explain;
+mod explaining;
 pub mod explore;
 pub mod ext4;
+pub mod holds;
 pub mod judging;
 pub mod raw;
 pub mod sabotage;
