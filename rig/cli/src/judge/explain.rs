@@ -423,10 +423,11 @@ fn journal_without_blocks(
     if ordered {
         return None;
     }
-    because.push(format!(
-        "no FLUSH orders {} before it",
-        place_of(evidence, first)
-    ));
+    because.push(if index == first {
+        "both are parts of one write, which may tear at every logical block".to_owned()
+    } else {
+        format!("no FLUSH orders {} before it", place_of(evidence, first))
+    });
     because.extend(why_no_flush(evidence));
     Some((Cause::JournalCommitWithoutItsBlocks, because))
 }
