@@ -2,9 +2,12 @@
 //! format lacks. Byte tables are in `controller/crash/LOG.md`.
 
 pub mod dialect;
+pub mod entries;
 pub mod format;
+pub mod import;
 pub mod index;
 pub mod reader;
+pub mod table;
 pub mod writer;
 
 use std::path::PathBuf;
@@ -35,5 +38,31 @@ pub enum LogError {
         offset: u64,
         /// What is wrong.
         reason: String,
+    },
+    /// A file that is no log, or one that cannot be read here.
+    #[error("{}: byte {offset}: {reason}; {remedy}", path.display())]
+    NoLog {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong.
+        reason: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// An entry that cannot be.
+    #[error("{}: entry {entry} at byte {offset}: {reason}; {remedy}", path.display())]
+    Entry {
+        /// The file.
+        path: PathBuf,
+        /// The entry, from 0.
+        entry: u64,
+        /// Where it begins in the file.
+        offset: u64,
+        /// What is wrong.
+        reason: String,
+        /// What to do about it.
+        remedy: &'static str,
     },
 }
